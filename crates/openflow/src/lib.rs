@@ -9,4 +9,7 @@
 //!
 //! *Not here.* Sockets, timers and retries (crate `ovs`); what flows mean (crate `pipeline`).
 
+pub mod field;
+pub mod port;
+pub mod text;
 pub mod wire;
