@@ -9,7 +9,10 @@
 //!
 //! *Not here.* Sockets, timers and retries (crate `ovs`); what flows mean (crate `pipeline`).
 
+pub mod action;
 pub mod field;
+pub mod flow;
+pub mod matching;
 pub mod port;
 pub mod text;
 pub mod wire;
