@@ -16,6 +16,9 @@ pub mod process;
 pub mod scratch;
 pub mod wait;
 
+#[cfg(test)]
+mod lifetime_tests;
+
 pub use ovs::Ovs;
 pub use process::Process;
 pub use scratch::Scratch;
