@@ -11,6 +11,8 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::netns::Netns;
+use crate::process::run;
 use crate::scratch::Scratch;
 use daemon::Daemon;
 
@@ -29,12 +31,14 @@ pub struct Ovs {
 #[derive(Debug)]
 struct Home {
     dir: Scratch,
+    /// A namespace means the userspace datapath with real ports, none the dummy datapath.
+    netns: Option<Netns>,
 }
 
 impl Home {
-    /// A command whose OVS directories are the sandbox's.
+    /// A command in the sandbox's namespace, with the sandbox's directories.
     fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
+        let mut command = self.netns.as_ref().map_or_else(|| Command::new(program), |netns| netns.command(program));
         for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
             command.env(variable, self.dir.path());
         }
@@ -49,11 +53,16 @@ impl Home {
 impl Ovs {
     /// Starts both daemons on the dummy datapath, with an empty database, and returns when they answer.
     pub fn start() -> Result<Self> {
-        Self::start_at(Home { dir: Scratch::new()? })
+        Self::start_at(Home { dir: Scratch::new()?, netns: None })
+    }
+
+    /// Starts both daemons inside `netns`, with the userspace datapath (`netdev`): real ports, real connection tracking.
+    pub fn start_in(netns: &Netns) -> Result<Self> {
+        Self::start_at(Home { dir: Scratch::new()?, netns: Some(netns.clone()) })
     }
 
     fn start_at(home: Home) -> Result<Self> {
-        tools::run(home.command("ovsdb-tool").arg("create"), None)?;
+        run(home.command("ovsdb-tool").arg("create"), None)?;
         let ovs = Self { vswitchd: Daemon::new("ovs-vswitchd"), ovsdb: Daemon::new("ovsdb-server"), home };
         ovs.start_ovsdb()?;
         ovs.start_vswitchd()?;
@@ -63,6 +72,11 @@ impl Ovs {
     /// The directory of the sandbox: sockets, logs, database, captures.
     pub fn dir(&self) -> &Path {
         self.home.dir.path()
+    }
+
+    /// The namespace of the daemons, unless they run on the dummy datapath.
+    pub fn netns(&self) -> Option<&Netns> {
+        self.home.netns.as_ref()
     }
 
     /// The unix socket where ovsdb-server listens.
@@ -97,9 +111,12 @@ impl Ovs {
 
     /// Starts ovs-vswitchd again on the same database; returns when all that is in the database is set up.
     pub fn start_vswitchd(&self) -> Result<()> {
-        let dummy = ["--enable-dummy=override", "--disable-system", "--disable-system-route"];
+        let dummy: &[&str] = match self.home.netns {
+            Some(_) => &[],
+            None => &["--enable-dummy=override", "--disable-system-route"],
+        };
         let mut command = self.home.command("ovs-vswitchd");
-        command.args(dummy).arg(format!("unix:{}", self.db_socket().display()));
+        command.arg("--disable-system").args(dummy).arg(format!("unix:{}", self.db_socket().display()));
         self.vswitchd.start(&self.home, command)?;
         // ovs-vsctl returns when ovs-vswitchd has carried out a configuration that is at least as new as this change.
         let started = format!("external_ids:testkit-vswitchd={}", self.vswitchd_pid()?);

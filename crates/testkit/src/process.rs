@@ -1,13 +1,13 @@
-//! Child processes which never outlive the test process, whatever ends it.
+//! Child processes: those in the background never outlive the test process, whatever ends it.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::LazyLock;
 use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{getpid, getppid};
@@ -55,8 +55,30 @@ impl Drop for Process {
     }
 }
 
+/// Runs a command to its end. Success gives its standard output; failure an error with the command and what it said.
+pub fn run(command: &mut Command, input: Option<&str>) -> Result<String> {
+    let what = describe(command);
+    let output = output(command, input).with_context(|| format!("cannot run `{what}`"))?;
+    if !output.status.success() {
+        let said = [output.stderr, output.stdout].concat();
+        bail!("`{what}` failed ({}): {}", output.status, String::from_utf8_lossy(&said).trim_end());
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("the output of `{what}`"))
+}
+
+fn output(command: &mut Command, input: Option<&str>) -> Result<Output> {
+    let Some(input) = input else { return Ok(command.stdin(Stdio::null()).output()?) };
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let pipe = child.stdin.take();
+    thread::scope(|scope| {
+        // A tool that fails stops reading; its message says more than the broken pipe.
+        scope.spawn(|| pipe.map(|mut pipe| pipe.write_all(input.as_bytes())));
+        Ok(child.wait_with_output()?)
+    })
+}
+
 /// The program and its arguments as one would type them, for messages.
-pub(crate) fn describe(command: &Command) -> String {
+fn describe(command: &Command) -> String {
     let words = [command.get_program()].into_iter().chain(command.get_args());
     words.map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }

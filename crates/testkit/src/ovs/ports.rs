@@ -12,7 +12,8 @@ use crate::wait::{PATIENCE, until};
 impl Ovs {
     /// Adds a bridge that forwards nothing without flows (`fail_mode=secure`) and speaks OpenFlow 1.0 and 1.5.
     pub fn add_bridge(&self, name: &str) -> Result<()> {
-        let settings = ["datapath_type=dummy", "fail_mode=secure", "protocols=OpenFlow10,OpenFlow15"];
+        let datapath = if self.netns().is_some() { "datapath_type=netdev" } else { "datapath_type=dummy" };
+        let settings = [datapath, "fail_mode=secure", "protocols=OpenFlow10,OpenFlow15"];
         self.vsctl(["add-br", name, "--", "set", "bridge", name].into_iter().chain(settings)).map(drop)
     }
 
@@ -20,6 +21,18 @@ impl Ovs {
     pub fn add_port(&self, bridge: &str, name: &str, ofport: u16) -> Result<()> {
         let capture = format!("options:tx_pcap={}", self.capture(name).display());
         self.add_interface(bridge, name, ofport, &["type=dummy", &capture])
+    }
+
+    /// Makes the link `name` in the daemons' namespace a port with the OpenFlow number `ofport`, and sets it up.
+    ///
+    /// The switch only listens to the link, it does not take the packets away from the kernel. So the kernel is told to
+    /// drop them, else both would answer.
+    pub fn attach(&self, bridge: &str, name: &str, ofport: u16) -> Result<()> {
+        let netns = self.netns().context("the dummy datapath has no real ports: use Ovs::start_in")?;
+        netns.drop_ingress(name)?;
+        netns.ip(["link", "set", "dev", name, "addrgenmode", "none"])?;
+        netns.link_up(name)?;
+        self.add_interface(bridge, name, ofport, &[])
     }
 
     /// Lets `packet`, an Ethernet frame, arrive at a dummy port.

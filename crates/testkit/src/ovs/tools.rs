@@ -1,14 +1,12 @@
 //! The command-line tools of Open vSwitch, run against one sandbox.
 
 use std::ffi::OsStr;
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
-use std::thread;
+use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
 use super::Ovs;
-use crate::process::describe;
+use crate::process::run;
 
 /// Seconds after which a tool gives up, so that no test hangs.
 const TIMEOUT: &str = "--timeout=30";
@@ -46,26 +44,4 @@ impl Ovs {
         command.args(["-O", "OpenFlow15", TIMEOUT]);
         command
     }
-}
-
-/// Runs a command to its end. Success gives its standard output; failure an error with the command and what it said.
-pub(crate) fn run(command: &mut Command, input: Option<&str>) -> Result<String> {
-    let what = describe(command);
-    let output = output(command, input).with_context(|| format!("cannot run `{what}`"))?;
-    if !output.status.success() {
-        let said = [output.stderr, output.stdout].concat();
-        bail!("`{what}` failed ({}): {}", output.status, String::from_utf8_lossy(&said).trim_end());
-    }
-    String::from_utf8(output.stdout).with_context(|| format!("the output of `{what}`"))
-}
-
-fn output(command: &mut Command, input: Option<&str>) -> Result<Output> {
-    let Some(input) = input else { return Ok(command.stdin(Stdio::null()).output()?) };
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let pipe = child.stdin.take();
-    thread::scope(|scope| {
-        // A tool that fails stops reading; its message says more than the broken pipe.
-        scope.spawn(|| pipe.map(|mut pipe| pipe.write_all(input.as_bytes())));
-        Ok(child.wait_with_output()?)
-    })
 }
