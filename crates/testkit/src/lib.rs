@@ -20,6 +20,8 @@ pub mod scratch;
 pub mod wait;
 
 #[cfg(test)]
+mod house;
+#[cfg(test)]
 mod lifetime_tests;
 
 pub use host::{Host, Nic};
