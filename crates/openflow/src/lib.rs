@@ -12,7 +12,9 @@
 pub mod action;
 pub mod field;
 pub mod flow;
+pub mod group;
 pub mod matching;
 pub mod port;
+pub mod stats;
 pub mod text;
 pub mod wire;
