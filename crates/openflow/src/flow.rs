@@ -172,6 +172,7 @@ impl Flow {
 
 /// What a flow mod does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
 pub enum FlowCommand {
     /// Adds the flow, in place of one with the same table, priority and match.
     Add,
@@ -245,7 +246,7 @@ impl FlowMod {
         out.put_u64(flow.cookie);
         out.put_u64(self.cookie_mask);
         out.put_u8(flow.table);
-        out.put_u8(FlowCommand::ALL.iter().position(|c| *c == self.command).map_or(0, |n| n as u8));
+        out.put_u8(self.command as u8);
         out.put_u16(flow.idle_timeout);
         out.put_u16(flow.hard_timeout);
         out.put_u16(flow.priority);

@@ -24,6 +24,7 @@ const WATCH_GROUP: u16 = 2;
 
 /// Which buckets of a group are run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
 pub enum GroupType {
     /// Every one, each with a copy of the packet.
     All,
@@ -42,10 +43,6 @@ impl GroupType {
         (GroupType::Indirect, "indirect"),
         (GroupType::FastFailover, "fast_failover"),
     ];
-
-    fn code(self) -> u8 {
-        Self::ALL.iter().position(|(t, _)| *t == self).map_or(0, |n| n as u8)
-    }
 
     fn from_code(code: u8) -> Decoded<Self> {
         match Self::ALL.get(usize::from(code)) {
@@ -334,7 +331,7 @@ impl GroupMod {
             }
         };
         out.put_u16(command);
-        out.put_u8(group.kind.code());
+        out.put_u8(group.kind as u8);
         out.put_zeros(1);
         out.put_u32(group.id);
         let length = out.len();
@@ -376,7 +373,7 @@ impl Group {
     pub fn encode_desc(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.put_u16(0);
-        out.put_u8(self.kind.code());
+        out.put_u8(self.kind as u8);
         out.put_zeros(1);
         out.put_u32(self.id);
         out.put_u16(0);

@@ -69,7 +69,7 @@ impl EncodedFlow {
         let end = self.match_end().next_multiple_of(8);
         out.extend_from_slice(self.body.get(..end).unwrap_or(&self.body));
         if let Some(command) = out.get_mut(start + COMMAND) {
-            *command = FlowCommand::ALL.iter().position(|c| *c == FlowCommand::DeleteStrict).map_or(0, |n| n as u8);
+            *command = FlowCommand::DeleteStrict as u8;
         }
         for range in [COOKIE, FLAGS] {
             if let Some(bytes) = out.get_mut(start + range.start..start + range.end) {

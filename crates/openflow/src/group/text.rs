@@ -85,7 +85,7 @@ impl FromStr for Group {
         for item in items(head) {
             let item = item?;
             match item.key {
-                "group_id" => id = Some(item.number(u64::from(MAX_GROUP))? as u32),
+                "group_id" => id = Some(item.int_up_to(MAX_GROUP)?),
                 "type" => {
                     let name = item.text()?;
                     let name = if name == "ff" { "fast_failover" } else { name };
@@ -160,7 +160,7 @@ fn parse_bucket(text: &str, next_id: u32, kind: GroupType) -> Parsed<Bucket> {
         let Some(item) = all.next() else { break };
         let item = item?;
         match item.key {
-            "bucket_id" => bucket.id = item.number(u64::from(MAX_GROUP))? as u32,
+            "bucket_id" => bucket.id = item.int_up_to(MAX_GROUP)?,
             "weight" => bucket.weight = Some(item.int()?),
             "watch_port" => bucket.watch_port = Some(item.text()?.parse()?),
             "watch_group" => bucket.watch_group = Some(item.int()?),
