@@ -119,6 +119,8 @@ fn masked(field: Field) -> BoxedStrategy<(u128, u128)> {
             (0u128..0x1000).prop_map(|vid| (vid | 0x1000, 0x1fff)),
         ]
         .boxed(),
+        // ovs-ofctl forgets a protocol that is zero.
+        (Field::CtNwProto, _) => (1u128..=full).prop_map(move |proto| (proto, full)).boxed(),
         (_, Format::Port) => prop_oneof![4 => 1u32..0xff00, 1 => Just(Port::LOCAL.0)]
             .prop_map(move |port| (u128::from(port), full))
             .boxed(),
@@ -159,6 +161,12 @@ fn matches_of(kind: Kind) -> impl Strategy<Value = Match> {
             }
             if [Field::CtTpSrc, Field::CtTpDst].iter().any(|f| matches.get(*f).is_some()) {
                 matches.set(Field::CtNwProto, 6, 0xff);
+            }
+            if matches!(kind, Kind::Nd { .. } | Kind::Ip { proto: Some(_), .. }) {
+                let later = matches.get(Field::IpFrag).is_some_and(|(value, _)| value & 2 != 0);
+                if later {
+                    matches.set(Field::IpFrag, 0, 3);
+                }
             }
             if matches!(kind, Kind::Nd { .. }) {
                 matches.set(Field::Icmpv6Code, 0, 0);

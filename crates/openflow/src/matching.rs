@@ -146,6 +146,9 @@ impl Match {
         let v4 = eth == Some(u128::from(eth_type::IPV4));
         let v6 = eth == Some(u128::from(eth_type::IPV6));
         let proto = |p: u8| self.exact(Field::IpProto) == Some(u128::from(p));
+        // Only the first fragment of a packet has a transport header.
+        let whole = self.get(Field::IpFrag).is_none_or(|(value, _)| value & 2 == 0);
+        let proto = |p: u8| whole && proto(p);
         let icmpv6 = |types: &[u128]| {
             v6 && proto(ip_proto::ICMPV6)
                 && self.exact(Field::Icmpv6Type).is_some_and(|t| types.contains(&t))

@@ -49,7 +49,7 @@ fn ofctl(args: &[&str], input: &[u8]) -> Result<Vec<String>, TestCaseError> {
     messages
         .map(|text| match text.split_once("):") {
             Some((_, text)) if !text.contains("decode error") => Ok(text.trim().to_owned()),
-            _ => Err(TestCaseError::fail(format!("{text}\n{stderr}"))),
+            _ => Err(TestCaseError::fail(format!("{}\n{stderr}", text.lines().next().unwrap_or_default()))),
         })
         .collect()
 }
