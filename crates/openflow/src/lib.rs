@@ -9,7 +9,15 @@
 //!
 //! *Not here.* Sockets, timers and retries (crate `ovs`); what flows mean (crate `pipeline`).
 
+pub mod bundle;
+pub mod control;
+pub mod error;
 pub mod field;
+pub mod header;
+pub mod meter;
 pub mod port;
+pub mod ports;
+pub mod property;
+pub mod stats;
 pub mod text;
 pub mod wire;
