@@ -9,11 +9,14 @@
 //!
 //! *Not here.* Sockets, timers and retries (crate `ovs`); what flows mean (crate `pipeline`).
 
+pub mod action;
 pub mod bundle;
 pub mod control;
 pub mod error;
 pub mod field;
+pub mod flow;
 pub mod header;
+pub mod matching;
 pub mod meter;
 pub mod port;
 pub mod ports;
