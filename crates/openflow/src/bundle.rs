@@ -117,7 +117,14 @@ pub struct BundleAdd {
 impl BundleAdd {
     /// Appends the message, header included.
     pub(crate) fn encode(&self, xid: u32, out: &mut Vec<u8>) -> Result<(), TooLong> {
-        put_bundle_add(out, xid, self.id, self.flags, |out| out.put(&self.message))
+        put_message(out, kind::BUNDLE_ADD, xid, |out| {
+            put_bundle_header(out, self.id, self.flags);
+            let start = out.len();
+            out.put(&self.message);
+            if let Some(inner) = out.get_mut(start + 4..start + HEADER_LEN) {
+                inner.copy_from_slice(&xid.to_be_bytes());
+            }
+        })
     }
 
     /// Reads what follows a message header with this xid.
@@ -136,25 +143,29 @@ impl BundleAdd {
     }
 }
 
-/// Appends a bundle-add around the message that `inner` appends, which may have any xid: it is given the outer one.
-/// Nothing is decoded or copied twice. A message that is too long leaves nothing behind.
+/// Appends a bundle-add around a message of type `kind`, of which `body` appends what follows its header. Nothing is
+/// decoded or copied twice: this is how many flows are sent. A message that is too long leaves nothing behind.
 pub fn put_bundle_add(
     out: &mut Vec<u8>,
     xid: u32,
     id: BundleId,
     flags: BundleFlags,
-    inner: impl FnOnce(&mut Vec<u8>),
+    kind: u8,
+    body: impl FnOnce(&mut Vec<u8>),
 ) -> Result<(), TooLong> {
+    let start = out.len();
+    let mut inner = Ok(());
     put_message(out, kind::BUNDLE_ADD, xid, |out| {
-        out.put_u32(id.0);
-        out.put_zeros(2);
-        out.put_u16(flags.bits());
-        let start = out.len();
-        inner(out);
-        if let Some(inner_xid) = out.get_mut(start + 4..start + HEADER_LEN) {
-            inner_xid.copy_from_slice(&xid.to_be_bytes());
-        }
-    })
+        put_bundle_header(out, id, flags);
+        inner = put_message(out, kind, xid, body);
+    })?;
+    inner.inspect_err(|_| out.truncate(start))
+}
+
+fn put_bundle_header(out: &mut Vec<u8>, id: BundleId, flags: BundleFlags) {
+    out.put_u32(id.0);
+    out.put_zeros(2);
+    out.put_u16(flags.bits());
 }
 
 #[cfg(test)]
@@ -167,11 +178,16 @@ mod tests {
 
     #[test]
     fn a_wrapped_message_takes_the_xid_of_its_wrapper() {
-        let barrier = [6, 20, 0, 8, 0, 0, 0, 1];
-        let mut out = Vec::new();
-        put_bundle_add(&mut out, 0x309, BundleId(2), ALL, |out| out.put(&barrier)).unwrap();
         let expected = [6, 34, 0, 24, 0, 0, 3, 9, 0, 0, 0, 2, 0, 0, 0, 3, 6, 20, 0, 8, 0, 0, 3, 9];
+        let mut out = Vec::new();
+        put_bundle_add(&mut out, 0x309, BundleId(2), ALL, kind::BARRIER_REQUEST, |_| {}).unwrap();
         assert_eq!(out, expected);
+
+        let message = vec![6, 20, 0, 8, 0, 0, 0, 1];
+        out.clear();
+        BundleAdd { id: BundleId(2), flags: ALL, message }.encode(0x309, &mut out).unwrap();
+        assert_eq!(out, expected);
+
         let add = BundleAdd::decode(0x309, &mut Reader::new(&out[8..])).unwrap();
         assert_eq!((add.id, add.flags, &add.message[..]), (BundleId(2), ALL, &expected[16..]));
         let error = BundleAdd::decode(0x30a, &mut Reader::new(&out[8..])).unwrap_err();
@@ -180,10 +196,12 @@ mod tests {
 
     #[test]
     fn a_wrapped_message_that_is_too_long_leaves_nothing_behind() {
-        let mut out = Vec::new();
-        let result = put_bundle_add(&mut out, 1, BundleId(1), ALL, |out| out.put_zeros(65_520));
-        assert_eq!(result, Err(TooLong { length: 65_536 }));
-        assert!(out.is_empty());
+        for length in [65_512, 65_528, 70_000] {
+            let mut out = vec![7];
+            let result = put_bundle_add(&mut out, 1, BundleId(1), ALL, kind::FLOW_MOD, |out| out.put_zeros(length));
+            assert!(result.is_err());
+            assert_eq!(out, [7]);
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod flow;
 pub mod header;
 pub mod matching;
 pub mod meter;
+pub mod packet;
 pub mod port;
 pub mod ports;
 pub mod property;
