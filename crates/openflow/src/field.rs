@@ -7,7 +7,7 @@ pub use table::Field;
 pub use text::{CT_STATE_FLAGS, parse_masked, write_masked};
 
 use crate::port::Port;
-use crate::wire::{DecodeError, Decoded, Put, Reader};
+use crate::wire::{DecodeError, Decoded, Put, Reader, low_u16};
 
 /// Class and number of a field in an OXM or NXM header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -333,11 +333,8 @@ impl<'a> Tlv<'a> {
         let value = body.uint(bytes, "field value")?;
         let full = field.full_mask();
         let mask = if raw.has_mask { body.uint(bytes, "field mask")? & full } else { full };
-        let value = if bytes == 2 && field == Field::InPort {
-            u128::from(Port::from_of10((value & 0xffff) as u16).0)
-        } else {
-            value
-        };
+        let value =
+            if bytes == 2 && field == Field::InPort { u128::from(Port::from_of10(low_u16(value)).0) } else { value };
         Ok(Tlv::Known { field, value: value & mask, mask })
     }
 }

@@ -15,6 +15,7 @@ pub mod control;
 pub mod error;
 pub mod field;
 pub mod flow;
+pub mod group;
 pub mod header;
 pub mod matching;
 pub mod meter;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::text::{ParseError, number, wrong};
+use crate::wire::{low_u16, low_u32};
 
 /// A port of the switch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -49,7 +50,7 @@ impl Port {
 
     /// The number OpenFlow 1.0 gives the port; some actions still use it.
     pub(crate) fn to_of10(self) -> u16 {
-        (self.0 & 0xffff) as u16
+        low_u16(u128::from(self.0))
     }
 
     /// From the number OpenFlow 1.0 gives it.
@@ -75,9 +76,9 @@ impl FromStr for Port {
             return Ok(*port);
         }
         match number(text) {
-            Some(n) if n <= u128::from(Port::MAX.0) => Ok(Port(n as u32)),
-            Some(n) if (0xff00..=0xffff).contains(&n) => Ok(Port::from_of10((n & 0xffff) as u16)),
-            Some(n) if (0xffff_ff00..=0xffff_ffff).contains(&n) => Ok(Port((n & 0xffff_ffff) as u32)),
+            Some(n) if n <= u128::from(Port::MAX.0) => Ok(Port(low_u32(n))),
+            Some(n) if (0xff00..=0xffff).contains(&n) => Ok(Port::from_of10(low_u16(n))),
+            Some(n) if (0xffff_ff00..=0xffff_ffff).contains(&n) => Ok(Port(low_u32(n))),
             _ => wrong(text, "is neither a port number up to 65279 nor the name of a reserved port"),
         }
     }

@@ -60,9 +60,14 @@ impl<'a> Item<'a> {
     pub(crate) fn number(&self, max: u64) -> Parsed<u64> {
         let text = self.text()?;
         match number(text) {
-            Some(n) if n <= u128::from(max) => Ok(n as u64),
+            Some(n) if n <= u128::from(max) => Ok(u64::try_from(n).unwrap_or(max)),
             _ => wrong(self.whole, format!("needs a number from 0 to {max}")),
         }
+    }
+
+    /// The value as a number of at most `max`.
+    pub(crate) fn int_up_to(&self, max: u32) -> Parsed<u32> {
+        Ok(u32::try_from(self.number(u64::from(max))?).unwrap_or(max))
     }
 
     /// The value as a number that fits the type.

@@ -133,6 +133,21 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// The low 32 bits.
+pub(crate) fn low_u32(value: u128) -> u32 {
+    u32::try_from(value & u128::from(u32::MAX)).unwrap_or_default()
+}
+
+/// The low 16 bits.
+pub(crate) fn low_u16(value: u128) -> u16 {
+    u16::try_from(value & u128::from(u16::MAX)).unwrap_or_default()
+}
+
+/// The low 8 bits.
+pub(crate) fn low_u8(value: u128) -> u8 {
+    u8::try_from(value & u128::from(u8::MAX)).unwrap_or_default()
+}
+
 /// Appends big-endian values to a buffer.
 pub trait Put {
     /// Appends one byte.

@@ -9,6 +9,7 @@ use super::{Action, Controller, Reason, Subfield};
 use crate::field::{Field, parse_masked, write_masked};
 use crate::port::Port;
 use crate::text::{Item, ParseError, Parsed, Value, dotted_hex, items, number, parse_dotted_hex, wrong};
+use crate::wire::low_u8;
 
 /// Writes a list of actions, `drop` for an empty one.
 pub(crate) fn write_actions(f: &mut impl fmt::Write, actions: &[Action]) -> fmt::Result {
@@ -154,7 +155,7 @@ fn parse_resubmit(item: Item<'_>) -> Parsed<Action> {
     let table = match table.trim() {
         "" => None,
         table => match number(table) {
-            Some(n @ 0..=254) => Some((n & 0xff) as u8),
+            Some(n @ 0..=254) => Some(low_u8(n)),
             _ => return wrong(item.whole, "needs a table from 0 to 254"),
         },
     };

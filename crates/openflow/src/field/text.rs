@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::{Field, Format};
 use crate::port::Port;
 use crate::text::{Parsed, number, wrong};
+use crate::wire::low_u32;
 
 /// Names of the connection tracking states, lowest bit first.
 pub const CT_STATE_FLAGS: &[&str] = &["new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"];
@@ -44,7 +45,7 @@ pub fn write_masked(f: &mut impl Write, field: Field, value: u128, mask: u128) -
                 None => write!(f, "/{}", Ipv6Addr::from(mask)),
             }
         }
-        Format::Port => write!(f, "{}", Port((value & u128::from(u32::MAX)) as u32)),
+        Format::Port => write!(f, "{}", Port(low_u32(value))),
         Format::Frag => match FRAGS.iter().find(|(_, v, m)| *v == value && *m == mask) {
             Some((word, _, _)) => f.write_str(word),
             None => write_hex(f, value, mask, exact),
@@ -64,13 +65,13 @@ pub fn parse_masked(field: Field, text: &str) -> Parsed<(u128, u128)> {
         Format::TunFlags => parse_flags(TUN_FLAGS, full, text)?,
         Format::Frag => match FRAGS.iter().find(|(word, _, _)| *word == text) {
             Some((_, value, mask)) => (*value, *mask),
-            None => slashed(field, text, |t| number(t), "needs no, yes, first, later or not_later")?,
+            None => slashed(field, text, number, "needs no, yes, first, later or not_later")?,
         },
         Format::Port => match text.parse::<Port>() {
             Ok(port) => (u128::from(port.0), full),
             Err(e) => return Err(e),
         },
-        Format::Decimal | Format::Hex => slashed(field, text, |t| number(t), "needs a number")?,
+        Format::Decimal | Format::Hex => slashed(field, text, number, "needs a number")?,
         Format::Mac => slashed(field, text, parse_mac, "needs an Ethernet address such as 0a:00:00:00:00:01")?,
         Format::Ipv4 => prefixed(text, 32, |t| t.parse::<Ipv4Addr>().ok().map(|a| u128::from(u32::from(a))))
             .map_or_else(|| wrong(text, "needs an IPv4 address such as 10.0.0.0/8"), Ok)?,
@@ -87,7 +88,7 @@ pub fn parse_masked(field: Field, text: &str) -> Parsed<(u128, u128)> {
 }
 
 fn ipv4(value: u128) -> Ipv4Addr {
-    Ipv4Addr::from((value & u128::from(u32::MAX)) as u32)
+    Ipv4Addr::from(low_u32(value))
 }
 
 /// The prefix length a mask stands for, if it is one.

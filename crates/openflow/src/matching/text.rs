@@ -6,6 +6,7 @@ use std::str::FromStr;
 use super::{Match, eth_type, ip_proto};
 use crate::field::{Field, parse_masked, write_masked};
 use crate::text::{Item, ParseError, Parsed, Value, dotted_hex, items, parse_dotted_hex, wrong};
+use crate::wire::low_u8;
 
 /// Words for an Ethernet type and, where it is one, the IP protocol.
 const KEYWORDS: &[(&str, u16, Option<u8>)] = &[
@@ -184,7 +185,7 @@ impl<'a> MatchParser<'a> {
         for item in std::mem::take(&mut self.ambiguous) {
             let eth = self.matches.exact(Field::EthType);
             let arp = eth == Some(u128::from(eth_type::ARP)) || eth == Some(u128::from(eth_type::RARP));
-            let proto = self.matches.exact(Field::IpProto).map(|p| (p & 0xff) as u8);
+            let proto = self.matches.exact(Field::IpProto).map(low_u8);
             let field = match (item.key, arp, proto) {
                 ("nw_src", true, _) => Field::ArpSpa,
                 ("nw_dst", true, _) => Field::ArpTpa,
