@@ -10,6 +10,8 @@
 //! *Not here.* Sockets, timers and retries (crate `ovs`); what flows mean (crate `pipeline`).
 
 pub mod action;
+#[cfg(feature = "arbitrary")]
+pub mod arbitrary;
 pub mod bundle;
 pub mod control;
 pub mod error;

@@ -147,9 +147,17 @@ impl Match {
         let v6 = eth == Some(u128::from(eth_type::IPV6));
         let proto = |p: u8| self.exact(Field::IpProto) == Some(u128::from(p));
         let icmpv6 = |types: &[u128]| {
-            v6 && proto(ip_proto::ICMPV6) && self.exact(Field::Icmpv6Type).is_some_and(|t| types.contains(&t))
+            v6 && proto(ip_proto::ICMPV6)
+                && self.exact(Field::Icmpv6Type).is_some_and(|t| types.contains(&t))
+                && self.exact(Field::Icmpv6Code).is_none_or(|code| code == 0)
         };
-        let tracked = || self.get(Field::CtState).is_some_and(|(value, _)| value & 0x20 != 0);
+        // The original tuple is only there for packets that belong to a connection: one of +new, +est, +rel, +rpl, +snat,
+        // +dnat says so, or +trk-inv.
+        let tracked = || {
+            self.get(Field::CtState).is_some_and(|(value, mask)| {
+                value & 0b1100_1111 != 0 || (value & 0x20 != 0 && mask & 0x10 != 0 && value & 0x10 == 0)
+            })
+        };
         match requires {
             Requires::Nothing => true,
             Requires::Ip => v4 || v6,

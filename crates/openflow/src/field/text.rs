@@ -22,7 +22,8 @@ pub fn write_masked(f: &mut impl Write, field: Field, value: u128, mask: u128) -
     let exact = mask == full;
     match field.spec().format {
         Format::Decimal if exact => write!(f, "{value}"),
-        Format::Decimal | Format::Hex => write_hex(f, value, mask, exact),
+        Format::Decimal => write!(f, "{value}/{mask:#x}"),
+        Format::Hex => write_hex(f, value, mask, exact),
         Format::Mac if exact => write_mac(f, value),
         Format::Mac => {
             write_mac(f, value)?;

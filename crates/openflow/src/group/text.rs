@@ -53,7 +53,8 @@ impl fmt::Display for Selection {
 impl fmt::Display for Bucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "bucket=bucket_id:{}", self.id)?;
-        if let Some(weight) = self.weight {
+        // A bucket of a select group weighs 1 unless it says so; others have no weight.
+        if let Some(weight) = self.weight.filter(|w| *w != 1) {
             write!(f, ",weight:{weight}")?;
         }
         if let Some(port) = self.watch_port {
@@ -197,7 +198,7 @@ mod tests {
              bucket=bucket_id:0,weight:100,actions=set_field:0xa0a0002->reg3,set_field:0x1f90/0xffff->reg4,resubmit(,42),\
              bucket=bucket_id:1,weight:100,actions=set_field:0xa0a0102->reg3,set_field:0x1f90/0xffff->reg4,resubmit(,42)",
             "group_id=1,type=all,bucket=bucket_id:0,actions=output:1,bucket=bucket_id:1,actions=drop",
-            "group_id=3,type=select,selection_method=hash,fields(ip_src=255.255.0.0,ip_dst),bucket=bucket_id:0,weight:1,actions=output:1",
+            "group_id=3,type=select,selection_method=hash,fields(ip_src=255.255.0.0,ip_dst),bucket=bucket_id:0,actions=output:1",
             "group_id=4,type=fast_failover,bucket=bucket_id:0,watch_port:1,actions=output:1",
         ] {
             let group: Group = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
@@ -214,7 +215,8 @@ mod tests {
     #[test]
     fn shorthands_of_ovs_ofctl_are_understood() {
         let short: Group = "group_id=1,type=select,bucket=output:1,bucket=weight:3,actions=output:2".parse().unwrap();
-        let long = "group_id=1,type=select,bucket=bucket_id:0,weight:1,actions=output:1,bucket=bucket_id:1,weight:3,actions=output:2";
+        let long =
+            "group_id=1,type=select,bucket=bucket_id:0,actions=output:1,bucket=bucket_id:1,weight:3,actions=output:2";
         assert_eq!(short.to_string(), long);
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{Match, eth_type, ip_proto};
-use crate::field::{Field, parse_masked, write_masked};
+use crate::field::{Field, Format, parse_masked, write_masked};
 use crate::text::{Item, ParseError, Parsed, Value, dotted_hex, items, parse_dotted_hex, wrong};
 use crate::wire::low_u8;
 
@@ -107,6 +107,9 @@ impl Match {
         match field {
             Field::Ipv6Label if exact => out.put(&format!("ipv6_label=0x{value:05x}")),
             Field::Ipv6Label => out.put(&format!("ipv6_label=0x{value:05x}/0x{mask:05x}")),
+            _ if !exact && field.spec().format == Format::Decimal && field != Field::VlanVid => {
+                out.put(&format!("{}={value:#x}/{mask:#x}", match_name(field)))
+            }
             Field::IpDscp => out.put(&format!("nw_tos={}", value << 2)),
             Field::CtZone => out.put(&format!("ct_zone={value}")),
             Field::VlanVid if exact && value & VLAN_PRESENT != 0 => {

@@ -1,0 +1,3 @@
+//! The codec against the real tools.
+
+mod flows;
