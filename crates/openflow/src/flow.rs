@@ -128,7 +128,7 @@ impl Flow {
             || self.actions.iter().any(Action::is_foreign)
     }
 
-    fn put_instructions(&self, out: &mut Vec<u8>) {
+    pub(crate) fn put_instructions(&self, out: &mut Vec<u8>) {
         for bytes in &self.unknown {
             out.put(bytes);
         }
@@ -148,7 +148,7 @@ impl Flow {
         }
     }
 
-    fn read_instructions(&mut self, reader: &mut Reader<'_>) -> Decoded<()> {
+    pub(crate) fn read_instructions(&mut self, reader: &mut Reader<'_>) -> Decoded<()> {
         while !reader.is_empty() {
             let mut whole = *reader;
             let kind = reader.u16("instruction type")?;

@@ -213,6 +213,12 @@ pub(crate) fn parse_dotted_hex(text: &str) -> Parsed<Vec<u8>> {
         .collect()
 }
 
+/// Bytes that a test spells out.
+#[cfg(test)]
+pub(crate) fn hex(digits: &str) -> Vec<u8> {
+    parse_dotted_hex(digits).unwrap()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
