@@ -1,0 +1,72 @@
+//! Bridges and ports of a sandbox, and the packets that go through dummy ports.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Ovs, pcap, rpc};
+use crate::wait::{PATIENCE, until};
+
+impl Ovs {
+    /// Adds a bridge that forwards nothing without flows (`fail_mode=secure`) and speaks OpenFlow 1.0 and 1.5.
+    pub fn add_bridge(&self, name: &str) -> Result<()> {
+        let datapath = if self.netns().is_some() { "datapath_type=netdev" } else { "datapath_type=dummy" };
+        let settings = [datapath, "fail_mode=secure", "protocols=OpenFlow10,OpenFlow15"];
+        self.vsctl(["add-br", name, "--", "set", "bridge", name].into_iter().chain(settings)).map(drop)
+    }
+
+    /// Adds a dummy port with the OpenFlow number `ofport`; all that the switch sends out of it is captured.
+    pub fn add_port(&self, bridge: &str, name: &str, ofport: u16) -> Result<()> {
+        let capture = format!("options:tx_pcap={}", self.capture(name).display());
+        self.add_interface(bridge, name, ofport, &["type=dummy", &capture])
+    }
+
+    /// Makes the link `name` in the daemons' namespace a port with the OpenFlow number `ofport`, and sets it up.
+    ///
+    /// The switch only listens to the link, it does not take the packets away from the kernel. So the kernel is told to
+    /// drop them, else both would answer.
+    pub fn attach(&self, bridge: &str, name: &str, ofport: u16) -> Result<()> {
+        let netns = self.netns().context("the dummy datapath has no real ports: use Ovs::start_in")?;
+        netns.drop_ingress(name)?;
+        netns.ip(["link", "set", "dev", name, "addrgenmode", "none"])?;
+        netns.link_up(name)?;
+        self.add_interface(bridge, name, ofport, &[])
+    }
+
+    /// Lets `packet`, an Ethernet frame, arrive at a dummy port.
+    pub fn inject(&self, port: &str, packet: &[u8]) -> Result<()> {
+        let hex: String = packet.iter().map(|byte| format!("{byte:02x}")).collect();
+        rpc::call(&self.vswitchd_ctl()?, "netdev-dummy/receive", &[port, &hex]).map(drop)
+    }
+
+    /// The packets which the switch has ever sent out of the dummy port of that name, oldest first.
+    pub fn captured(&self, port: &str) -> Result<Vec<Vec<u8>>> {
+        match fs::read(self.capture(port)) {
+            Ok(file) => pcap::packets(&file).with_context(|| format!("the capture of {port}")),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits until [`Ovs::captured`] has at least `n` packets, and returns them.
+    pub fn wait_captured(&self, port: &str, n: usize) -> Result<Vec<Vec<u8>>> {
+        let what = format!("{n} packets out of {port}");
+        until(what, PATIENCE, || self.captured(port).map(|all| (all.len() >= n).then_some(all)).transpose()).flatten()
+    }
+
+    /// Adds a port whose interface has `settings`, and makes sure that it works and got the number it asked for.
+    pub(super) fn add_interface(&self, bridge: &str, name: &str, ofport: u16, settings: &[&str]) -> Result<()> {
+        let number = format!("ofport_request={ofport}");
+        let args = ["add-port", bridge, name, "--", "set", "interface", name, &number];
+        self.vsctl(args.iter().chain(settings))?;
+        let got = self.vsctl(["get", "interface", name, "ofport", "error"])?;
+        ensure!(got == format!("{ofport}\n[]\n"), "port {name} asked for number {ofport}; ofport and error are {got}");
+        Ok(())
+    }
+
+    fn capture(&self, port: &str) -> PathBuf {
+        self.home.file(&format!("{port}.tx.pcap"))
+    }
+}

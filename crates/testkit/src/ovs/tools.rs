@@ -1,0 +1,47 @@
+//! The command-line tools of Open vSwitch, run against one sandbox.
+
+use std::ffi::OsStr;
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::Ovs;
+use crate::process::run;
+
+/// Seconds after which a tool gives up, so that no test hangs.
+const TIMEOUT: &str = "--timeout=30";
+
+impl Ovs {
+    /// Runs `ovs-vsctl` and returns what it prints; waits until ovs-vswitchd has carried out the change.
+    pub fn vsctl<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<String> {
+        let db = format!("--db=unix:{}", self.db_socket().display());
+        run(self.command("ovs-vsctl").args([TIMEOUT, &db]).args(args), None)
+    }
+
+    /// Runs `ovs-ofctl -O OpenFlow15` and returns what it prints. Bridges are given by name.
+    pub fn ofctl<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<String> {
+        run(self.ofctl_command().args(args), None)
+    }
+
+    /// As [`Ovs::ofctl`], with `input` to read: `ofctl_stdin(["add-flows", "br0", "-"], flows)`.
+    pub fn ofctl_stdin<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>, input: &str) -> Result<String> {
+        run(self.ofctl_command().args(args), Some(input))
+    }
+
+    /// Runs `ovs-appctl` against ovs-vswitchd and returns what it prints.
+    pub fn appctl<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<String> {
+        let ctl = self.vswitchd_ctl()?;
+        run(self.command("ovs-appctl").arg(TIMEOUT).arg("-t").arg(ctl).args(args), None)
+    }
+
+    /// Any other program with the environment of this sandbox, to be run by the caller.
+    pub fn command(&self, program: &str) -> Command {
+        self.home.command(program)
+    }
+
+    fn ofctl_command(&self) -> Command {
+        let mut command = self.command("ovs-ofctl");
+        command.args(["-O", "OpenFlow15", TIMEOUT]);
+        command
+    }
+}

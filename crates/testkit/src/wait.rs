@@ -1,0 +1,60 @@
+//! Waiting for a condition: the only place where a test may sleep.
+
+use std::fmt::Display;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+/// Long enough for anything that works, even on a loaded machine; only what is broken takes this long.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Asks `condition` again and again until it gives a value, which is returned; fails after `timeout`, naming `what`.
+///
+/// The condition is asked at least once, and once more when the time is up. A condition that finds out that it can never
+/// hold gives `Some(Err(..))`, and the caller writes `until(..)??`.
+pub fn until<T>(what: impl Display, timeout: Duration, mut condition: impl FnMut() -> Option<T>) -> Result<T> {
+    let start = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let last = start.elapsed() >= timeout;
+        if let Some(value) = condition() {
+            return Ok(value);
+        }
+        if last {
+            bail!("waited {:.1} s in vain for {what}", start.elapsed().as_secs_f64());
+        }
+        thread::sleep(pause.min(timeout.saturating_sub(start.elapsed())));
+        pause = (pause * 3 / 2).min(LONGEST_PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_value_is_returned_as_soon_as_there_is_one() {
+        let mut asked = 0;
+        let value = until("the third time", PATIENCE, || {
+            asked += 1;
+            (asked == 3).then_some("done")
+        });
+        assert_eq!(value.unwrap(), "done");
+        assert_eq!(asked, 3);
+    }
+
+    #[test]
+    fn giving_up_says_what_was_waited_for_and_how_long() {
+        let error = until("a miracle", Duration::from_millis(20), || None::<()>).unwrap_err();
+        assert_eq!(error.to_string(), "waited 0.0 s in vain for a miracle");
+    }
+
+    #[test]
+    fn without_any_time_the_condition_is_still_asked_once() {
+        assert_eq!(until("now", Duration::ZERO, || Some(1)).unwrap(), 1);
+    }
+}
