@@ -31,7 +31,8 @@ pub struct Change {
     pub after: Option<Arc<Row>>,
 }
 
-/// Why the replica cannot follow the server; it stays as it was. Monitor anew from [`Uuid::NIL`].
+/// Why the replica cannot follow the server; it stays as it was. Call [`Replica::forget_position`] and
+/// monitor anew.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ReplicaError {
     /// The server sent a table that nobody asked for.
@@ -83,6 +84,11 @@ impl Replica {
     /// The transaction to resume after: the last one seen, or [`Uuid::NIL`].
     pub fn last_transaction(&self) -> Uuid {
         self.last
+    }
+
+    /// Lets the next monitor ask for everything, because what is here may be wrong.
+    pub fn forget_position(&mut self) {
+        self.last = Uuid::NIL;
     }
 
     /// Follows the reply to `monitor_cond_since` and returns the rows that differ, by table and id.

@@ -1,6 +1,6 @@
 //! The tables of the Open_vSwitch database that are used here, as typed rows.
 //!
-//! A row type lists its columns once, with [`table!`]. It gives the columns to monitor, reads rows of a replica, and has a
+//! A row type lists its columns once, with the macro `table!`. It gives the columns to monitor, reads rows of a replica, and has a
 //! companion (`BridgeColumns` for `Bridge`) that holds just the columns to write.
 
 mod bridge;
