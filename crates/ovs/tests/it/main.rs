@@ -3,3 +3,5 @@
 // `cfg(test)` marks the helpers as test code, where clippy allows `unwrap`.
 #[cfg(test)]
 mod database;
+#[cfg(test)]
+mod unixctl;
