@@ -9,7 +9,7 @@ mod tools;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::netns::Netns;
 use crate::process::run;
@@ -121,7 +121,7 @@ impl Ovs {
         // ovs-vsctl returns when ovs-vswitchd has carried out a configuration that is at least as new as this change.
         let started = format!("external_ids:testkit-vswitchd={}", self.vswitchd_pid()?);
         self.vsctl(["set", "Open_vSwitch", ".", &started])
-            .map_err(|e| e.context(self.vswitchd.story(&self.home)))
+            .with_context(|| format!("ovs-vswitchd does not set itself up\n{}", self.vswitchd.story(&self.home)))
             .map(drop)
     }
 

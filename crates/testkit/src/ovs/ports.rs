@@ -1,7 +1,6 @@
 //! Bridges and ports of a sandbox, and the packets that go through dummy ports.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
@@ -35,7 +34,9 @@ impl Ovs {
         self.add_interface(bridge, name, ofport, &[])
     }
 
-    /// Lets `packet`, an Ethernet frame, arrive at a dummy port.
+    /// Lets `packet`, an Ethernet frame, arrive at a dummy port. The switch handles it soon, not before this returns.
+    ///
+    /// Packets of one port stay in order: that one was dropped is known when the next one has come out somewhere.
     pub fn inject(&self, port: &str, packet: &[u8]) -> Result<()> {
         let hex: String = packet.iter().map(|byte| format!("{byte:02x}")).collect();
         rpc::call(&self.vswitchd_ctl()?, "netdev-dummy/receive", &[port, &hex]).map(drop)
@@ -43,17 +44,20 @@ impl Ovs {
 
     /// The packets which the switch has ever sent out of the dummy port of that name, oldest first.
     pub fn captured(&self, port: &str) -> Result<Vec<Vec<u8>>> {
-        match fs::read(self.capture(port)) {
-            Ok(file) => pcap::packets(&file).with_context(|| format!("the capture of {port}")),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(error.into()),
-        }
+        let file = fs::read(self.capture(port)).with_context(|| format!("{port} is no dummy port of this sandbox"))?;
+        pcap::packets(&file).with_context(|| format!("the capture of {port}"))
     }
 
     /// Waits until [`Ovs::captured`] has at least `n` packets, and returns them.
     pub fn wait_captured(&self, port: &str, n: usize) -> Result<Vec<Vec<u8>>> {
-        let what = format!("{n} packets out of {port}");
-        until(what, PATIENCE, || self.captured(port).map(|all| (all.len() >= n).then_some(all)).transpose()).flatten()
+        let mut seen = 0;
+        let enough = || {
+            let packets = self.captured(port);
+            seen = packets.as_ref().map_or(0, Vec::len);
+            (packets.is_err() || seen >= n).then_some(packets)
+        };
+        let packets = until(format_args!("{n} packets out of {port}"), PATIENCE, enough).flatten();
+        packets.with_context(|| format!("{seen} packets have come out of {port}"))
     }
 
     /// Adds a port whose interface has `settings`, and makes sure that it works and got the number it asked for.

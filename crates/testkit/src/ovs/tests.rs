@@ -87,6 +87,8 @@ fn a_tool_that_fails_says_what_was_run_and_why() {
     assert!(error.contains("\"no-such-command\" is not a valid command"), "{error}");
     let error = ovs.inject("nowhere", &frame(0)).unwrap_err();
     assert!(format!("{error:#}").contains("no such dummy netdev"), "{error:#}");
+    let error = ovs.captured("nowhere").unwrap_err().to_string();
+    assert_eq!(error, "nowhere is no dummy port of this sandbox");
     let error = ovs.add_port("nobridge", "p1", 1).unwrap_err().to_string();
     assert!(error.contains("no bridge named nobridge"), "{error}");
 }
