@@ -4,4 +4,8 @@
 #[cfg(test)]
 mod database;
 #[cfg(test)]
+mod restarts;
+#[cfg(test)]
+mod switch;
+#[cfg(test)]
 mod unixctl;
