@@ -203,7 +203,7 @@ pub(crate) fn parse_dotted_hex(text: &str) -> Parsed<Vec<u8>> {
         return Ok(Vec::new());
     }
     let digits: String = text.chars().filter(|c| *c != '.').collect();
-    if digits.len() % 2 != 0 || !digits.is_ascii() {
+    if !digits.len().is_multiple_of(2) || !digits.is_ascii() {
         return wrong(text, "needs pairs of hexadecimal digits, as in 01.ab");
     }
     let pair = |i: usize| digits.get(i..i + 2).and_then(|d| u8::from_str_radix(d, 16).ok());

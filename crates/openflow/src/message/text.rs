@@ -118,7 +118,7 @@ impl fmt::Display for Details<'_> {
             }
             Message::BundleAdd(add) => {
                 write!(f, " bundle_id={:#x} flags=", add.id.0)?;
-                bitflags::parser::to_writer(&add.flags, f)?;
+                bitflags::parser::to_writer(&add.flags, &mut *f)?;
                 match Message::decode(&add.message) {
                     Ok((_, inner)) => write!(f, " {inner}"),
                     Err(error) => write!(f, " ({error})"),
