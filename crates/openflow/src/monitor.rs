@@ -143,7 +143,7 @@ pub enum MonitorUpdate {
         event: FlowEvent,
         /// Why it is gone (OFPRR_*), else 0.
         reason: u8,
-        /// The flow; without actions if it is gone, or if the monitor does not tell them.
+        /// The flow, without flags; without actions too if the monitor does not tell them.
         flow: Flow,
     },
     /// What the controller asked for itself, with this xid, is done.
@@ -250,11 +250,7 @@ impl fmt::Display for MonitorUpdate {
                     FlowEvent::Removed => "REMOVED",
                     FlowEvent::Modified => "MODIFIED",
                 };
-                let flow = flow.to_string();
-                // A flow that is gone comes without actions, which is not to say that it had none.
-                let gone = event == "REMOVED";
-                let shown = flow.strip_suffix(" actions=drop").filter(|_| gone).unwrap_or(&flow);
-                write!(f, "event={event} {shown}")
+                write!(f, "event={event} {flow}")
             }
             MonitorUpdate::Abbreviated { xid } => write!(f, "event=ABBREV xid={xid:#x}"),
             MonitorUpdate::Paused => f.write_str("event=PAUSED"),
@@ -329,7 +325,7 @@ mod tests {
             text,
             [
                 "event=INITIAL cookie=0x99, table=0, idle_timeout=60, priority=5,ip,in_port=1 actions=output:2",
-                "event=REMOVED cookie=0x1, table=7, priority=100",
+                "event=REMOVED cookie=0x1, table=7, priority=100 actions=drop",
                 "event=ABBREV xid=0x6f",
             ]
         );
