@@ -89,9 +89,8 @@ fn flow_mod(line: &str) -> Result<Message> {
         _ => (FlowCommand::Add, line),
     };
     let flow: Flow = match command {
-        FlowCommand::Add => text.parse()?,
-        // As with ovs-ofctl, these are about all tables unless they name one; and what is deleted has no actions.
-        FlowCommand::Modify | FlowCommand::ModifyStrict => format!("table={ALL_TABLES},{text}").parse()?,
+        FlowCommand::Add | FlowCommand::Modify | FlowCommand::ModifyStrict => text.parse()?,
+        // As with ovs-ofctl: from all tables unless one is named. And what is to go needs no actions.
         FlowCommand::Delete | FlowCommand::DeleteStrict => format!("table={ALL_TABLES},{text} actions=drop").parse()?,
     };
     Ok(Message::FlowMod(Box::new(FlowMod::new(command, flow))))
