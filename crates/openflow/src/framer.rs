@@ -49,6 +49,21 @@ impl Framer {
 
     /// The next whole message, if it has been received. After an error there is no next one.
     pub fn next_message(&mut self) -> Result<Option<&[u8]>, FrameError> {
+        let Some(length) = self.next_length()? else {
+            return Ok(None);
+        };
+        let message = self.start..self.start + length;
+        self.start = message.end;
+        Ok(self.buffer.get(message))
+    }
+
+    /// Whether [`Framer::next_message`] has one to give.
+    pub fn has_message(&self) -> Result<bool, FrameError> {
+        Ok(self.next_length()?.is_some())
+    }
+
+    /// How long the next message is, if it has been received whole.
+    fn next_length(&self) -> Result<Option<usize>, FrameError> {
         let received = self.buffer.get(self.start..).unwrap_or_default();
         let Ok(header) = Header::decode(&mut Reader::new(received)) else {
             return Ok(None);
@@ -60,12 +75,7 @@ impl Framer {
         if length < HEADER_LEN {
             return Err(FrameError::Length(header.length));
         }
-        let message = self.start..self.start + length;
-        if message.end > self.buffer.len() {
-            return Ok(None);
-        }
-        self.start = message.end;
-        Ok(self.buffer.get(message))
+        Ok((length <= received.len()).then_some(length))
     }
 
     /// How many bytes have been received that no message was made of yet.

@@ -1,0 +1,304 @@
+//! One connection to the server, without its socket: what to send, and what to make of what is received.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ovsdb::frame::FrameError;
+use ovsdb::monitor::{MONITOR_COND_SINCE, MonitorNotice, MonitorReply};
+use ovsdb::replica::{Change, Replica, ReplicaError};
+use ovsdb::rpc::{Message, Request, Response};
+use ovsdb::value::DecodeError;
+use serde_json::Value;
+use thiserror::Error;
+use tracing::debug;
+
+use super::call::{Call, TransactError};
+
+/// How many transactions may wait for their answer.
+const MAX_IN_FLIGHT: usize = 64;
+
+/// How much may wait to be written before nothing more is taken in.
+const MAX_OUTGOING: usize = 1 << 20;
+
+/// The name of the one monitor of a connection.
+const MONITOR: &str = "antrea";
+
+/// Why a connection is over.
+#[derive(Debug, Error)]
+pub(super) enum Lost {
+    #[error("cannot connect to {0}: {1}")]
+    Connect(String, #[source] std::io::Error),
+    #[error("connection to the database server failed: {0}")]
+    Io(#[from] std::io::Error),
+    #[error("the database server closed the connection")]
+    Closed,
+    #[error("the database server said nothing for {0:?}")]
+    Silent(Duration),
+    #[error("the database server refused the monitor: {0}")]
+    MonitorRefused(Value),
+    #[error("the database server cancelled the monitor")]
+    MonitorCancelled,
+    #[error("the database server does not speak JSON: {0}")]
+    Frame(#[from] FrameError),
+    #[error("the database server sent nonsense: {0}")]
+    Decode(#[from] DecodeError),
+    #[error("the database server sent an update that does not fit: {0}")]
+    Replica(#[from] ReplicaError),
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// The answer to this request has the rows to start from.
+    Monitoring(u64),
+    Following,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    call: Call,
+    /// How much has to be written before the server has the whole request.
+    end: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Session {
+    database: String,
+    phase: Phase,
+    next_id: u64,
+    calls: BTreeMap<u64, InFlight>,
+    outgoing: Vec<u8>,
+    written: u64,
+    probed: bool,
+}
+
+impl Session {
+    /// Starts with a request for what happened since the replica's last transaction.
+    pub(super) fn new(database: &str, replica: &Replica) -> Self {
+        let mut session = Self {
+            database: database.to_owned(),
+            phase: Phase::Monitoring(0),
+            next_id: 0,
+            calls: BTreeMap::new(),
+            outgoing: vec![],
+            written: 0,
+            probed: false,
+        };
+        let params = replica.monitored().encode(database, &MONITOR.into(), replica.last_transaction());
+        session.request(MONITOR_COND_SINCE, params);
+        session
+    }
+
+    /// What is to be written.
+    pub(super) fn outgoing(&self) -> &[u8] {
+        &self.outgoing
+    }
+
+    /// The first `n` bytes of it were written.
+    pub(super) fn wrote(&mut self, n: usize) {
+        self.written += n as u64;
+        self.outgoing.drain(..n.min(self.outgoing.len()));
+    }
+
+    /// Whether there is room to act on what is received.
+    pub(super) fn may_receive(&self) -> bool {
+        self.outgoing.len() < MAX_OUTGOING
+    }
+
+    /// Whether there is room for one more call. None is sent before the replica follows the server.
+    pub(super) fn may_submit(&self) -> bool {
+        matches!(self.phase, Phase::Following) && self.calls.len() < MAX_IN_FLIGHT && self.may_receive()
+    }
+
+    /// Sends a call, unless its caller has given up.
+    pub(super) fn submit(&mut self, call: Call) {
+        if call.claim() {
+            let params = call.transaction.encode(&self.database);
+            let id = self.request("transact", params);
+            let end = self.written + self.outgoing.len() as u64;
+            self.calls.insert(id, InFlight { call, end });
+        }
+    }
+
+    /// Something was received, so the server lives.
+    pub(super) fn heard(&mut self) {
+        self.probed = false;
+    }
+
+    /// Nothing was received for `interval`: asks for a sign of life, or ends if that was asked for before.
+    pub(super) fn silent(&mut self, interval: Duration) -> Result<(), Lost> {
+        if self.probed {
+            return Err(Lost::Silent(interval * 2));
+        }
+        self.probed = true;
+        self.request("echo", vec![]);
+        Ok(())
+    }
+
+    /// Acts on a message; returns what it changed in the replica, if it is one that brings rows.
+    pub(super) fn receive(&mut self, message: Value, replica: &mut Replica) -> Result<Option<Vec<Change>>, Lost> {
+        match (Message::decode(message)?, &self.phase) {
+            (Message::Response(response), Phase::Monitoring(id)) if response.id == *id => {
+                let reply = MonitorReply::decode(&response.outcome.map_err(Lost::MonitorRefused)?)?;
+                self.phase = Phase::Following;
+                Ok(Some(replica.apply_reply(reply)?))
+            }
+            (Message::Response(response), _) => {
+                self.answer(response);
+                Ok(None)
+            }
+            (Message::Notification(notification), _) => match MonitorNotice::decode(&notification)? {
+                Some(MonitorNotice::Update(update)) => Ok(Some(replica.apply_update(update)?)),
+                Some(MonitorNotice::Cancelled { .. }) => Err(Lost::MonitorCancelled),
+                None => {
+                    debug!(method = notification.method, "notification that nobody asked for");
+                    Ok(None)
+                }
+            },
+            (Message::Request(request), _) => {
+                self.send(&request.echo_reply().unwrap_or_else(|| request.refuse()).into());
+                Ok(None)
+            }
+        }
+    }
+
+    /// Tells every caller that waits for an answer how far its transaction got.
+    pub(super) fn end(self, lost: &Lost) {
+        for in_flight in self.calls.into_values() {
+            let error = if in_flight.end <= self.written {
+                TransactError::OutcomeUnknown(lost.to_string())
+            } else {
+                // The server cannot act on half a request.
+                TransactError::NotSent(lost.to_string())
+            };
+            in_flight.call.finish(Err(error));
+        }
+    }
+
+    fn answer(&mut self, response: Response) {
+        // What is not a call in flight is the answer to a probe.
+        if let Some(in_flight) = response.id.as_u64().and_then(|id| self.calls.remove(&id)) {
+            let outcome = in_flight.call.transaction.decode_reply(response.outcome);
+            in_flight.call.finish(outcome.map_err(TransactError::from));
+        }
+    }
+
+    fn request(&mut self, method: &str, params: Vec<Value>) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.send(&Request::new(id, method, params).into());
+        id
+    }
+
+    fn send(&mut self, message: &Message) {
+        self.outgoing.extend(message.to_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ovsdb::transaction::{OperationResult, Transaction};
+    use ovsdb::value::Uuid;
+    use serde_json::json;
+
+    use super::*;
+
+    fn replica() -> Replica {
+        Replica::new(ovsdb::tables::all())
+    }
+
+    fn flush(session: &mut Session) -> String {
+        let text = String::from_utf8(session.outgoing().to_vec()).unwrap();
+        session.wrote(text.len());
+        text
+    }
+
+    fn following() -> Session {
+        let mut session = Session::new("db", &replica());
+        assert!(!session.may_submit());
+        assert!(flush(&mut session).contains("monitor_cond_since"));
+        let reply = json!({"id": 0, "result": [false, Uuid::NIL.to_string(), {}], "error": null});
+        assert_eq!(session.receive(reply, &mut replica()).unwrap(), Some(vec![]));
+        assert!(session.may_submit());
+        session
+    }
+
+    fn call() -> (Call, tokio::sync::oneshot::Receiver<super::super::call::Outcome>) {
+        let mut transaction = Transaction::new();
+        transaction.comment("x");
+        let (call, _, answer) = Call::new(transaction);
+        (call, answer)
+    }
+
+    #[test]
+    fn answers_find_their_call_in_any_order() {
+        let mut session = following();
+        let ((first, mut one), (second, mut two)) = (call(), call());
+        session.submit(first);
+        session.submit(second);
+        let sent = flush(&mut session);
+        assert!(sent.contains(r#""id":1"#) && sent.contains(r#""id":2"#), "{sent}");
+        session.receive(json!({"id": 2, "error": "no", "result": null}), &mut replica()).unwrap();
+        session.receive(json!({"id": 7, "error": null, "result": []}), &mut replica()).unwrap();
+        assert!(matches!(two.try_recv().unwrap(), Err(TransactError::Refused(_))));
+        session.receive(json!({"id": 1, "error": null, "result": [{}]}), &mut replica()).unwrap();
+        assert_eq!(one.try_recv().unwrap().unwrap(), [OperationResult::Done]);
+    }
+
+    #[test]
+    fn the_outcome_is_unknown_only_if_the_whole_request_was_written() {
+        let mut session = following();
+        let ((first, mut one), (second, mut two)) = (call(), call());
+        session.submit(first);
+        let whole = session.outgoing().len();
+        session.submit(second);
+        session.wrote(whole + 3);
+        session.end(&Lost::Closed);
+        assert!(one.try_recv().unwrap().unwrap_err().is_outcome_unknown());
+        assert!(matches!(two.try_recv().unwrap().unwrap_err(), TransactError::NotSent(_)));
+    }
+
+    #[test]
+    fn a_call_that_nobody_waits_for_is_not_sent() {
+        let mut session = following();
+        let (abandoned, answer) = call();
+        drop(answer);
+        session.submit(abandoned);
+        assert_eq!(flush(&mut session), "");
+    }
+
+    #[test]
+    fn calls_in_flight_are_bounded() {
+        let mut session = following();
+        let mut answers = vec![];
+        while session.may_submit() {
+            let (call, answer) = call();
+            session.submit(call);
+            answers.push(answer);
+        }
+        assert_eq!(answers.len(), MAX_IN_FLIGHT);
+    }
+
+    #[test]
+    fn a_probe_of_the_server_is_answered_and_a_silent_server_is_left() {
+        let mut session = following();
+        session.receive(json!({"id": "echo", "method": "echo", "params": []}), &mut replica()).unwrap();
+        assert_eq!(flush(&mut session), r#"{"error":null,"id":"echo","result":[]}"#);
+        session.receive(json!({"id": 9, "method": "other", "params": []}), &mut replica()).unwrap();
+        assert!(flush(&mut session).contains("unknown method"));
+        let interval = Duration::from_secs(1);
+        session.silent(interval).unwrap();
+        assert!(flush(&mut session).contains("echo"));
+        session.heard();
+        session.silent(interval).unwrap();
+        assert!(matches!(session.silent(interval), Err(Lost::Silent(_))));
+    }
+
+    #[test]
+    fn a_server_that_takes_the_monitor_away_is_left() {
+        let cancelled = json!({"id": null, "method": "monitor_canceled", "params": ["antrea"]});
+        assert!(matches!(following().receive(cancelled, &mut replica()), Err(Lost::MonitorCancelled)));
+        let refused = json!({"id": 0, "result": null, "error": {"error": "unknown database"}});
+        let outcome = Session::new("db", &replica()).receive(refused, &mut replica());
+        assert!(matches!(outcome, Err(Lost::MonitorRefused(_))));
+    }
+}

@@ -1,0 +1,167 @@
+//! Many changes at one instant.
+
+use openflow::bundle::{BundleControl, BundleFlags, BundleId, BundleStep, put_bundle_add};
+use openflow::flow::{EncodedFlow, FlowMod};
+use openflow::group::GroupMod;
+use openflow::header::kind;
+use openflow::message::Message;
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::OwnedWriteHalf;
+
+use super::Config;
+use super::connection::{Receiver, connect, echo_reply};
+use super::error::{BundleError, ConnectionError};
+
+/// How much is encoded before it is written.
+const CHUNK: usize = 64 * 1024;
+
+const BUNDLE: BundleId = BundleId(1);
+const FLAGS: BundleFlags = BundleFlags::ATOMIC.union(BundleFlags::ORDERED);
+
+/// Xids of the bundle's own messages; those of its content count from `FIRST`.
+const OPEN: u32 = 1;
+const BARRIER: u32 = 2;
+const COMMIT: u32 = 3;
+const FIRST: u32 = 4;
+
+/// What a bundle can hold.
+pub trait Bundled {
+    /// The message's type.
+    fn kind(&self) -> u8;
+    /// Appends what follows the message's header.
+    fn put_body(&self, out: &mut Vec<u8>);
+}
+
+impl Bundled for FlowMod {
+    fn kind(&self) -> u8 {
+        kind::FLOW_MOD
+    }
+    fn put_body(&self, out: &mut Vec<u8>) {
+        self.encode(out);
+    }
+}
+
+impl Bundled for GroupMod {
+    fn kind(&self) -> u8 {
+        kind::GROUP_MOD
+    }
+    fn put_body(&self, out: &mut Vec<u8>) {
+        self.encode(out);
+    }
+}
+
+/// Adds the flow.
+impl Bundled for EncodedFlow {
+    fn kind(&self) -> u8 {
+        kind::FLOW_MOD
+    }
+    fn put_body(&self, out: &mut Vec<u8>) {
+        self.put_add(out);
+    }
+}
+
+impl<T: Bundled + ?Sized> Bundled for &T {
+    fn kind(&self) -> u8 {
+        (**self).kind()
+    }
+    fn put_body(&self, out: &mut Vec<u8>) {
+        (**self).put_body(out);
+    }
+}
+
+/// Opens a bundle, fills it, and commits it once the switch has taken every message.
+pub(super) async fn commit<I>(config: &Config, messages: I) -> Result<(), BundleError>
+where
+    I: IntoIterator<Item: Bundled>,
+{
+    let (mut receiver, mut sender) =
+        connect(&config.socket, config.timeout).await.map_err(BundleError::Disconnected)?;
+    let mut failure = None;
+    {
+        // A refusal is read while messages are still written, so that neither side waits for the other.
+        let fill = fill(&mut sender, messages);
+        let accept = answer(&mut receiver, config, BARRIER);
+        tokio::pin!(fill, accept);
+        let mut filled = false;
+        loop {
+            tokio::select! {
+                result = &mut fill, if !filled => {
+                    filled = true;
+                    result?;
+                }
+                result = &mut accept => {
+                    match result {
+                        Ok(()) => {}
+                        Err(Outcome::Connection(error)) => return Err(BundleError::Disconnected(error)),
+                        Err(Outcome::Refused(error)) => failure = Some(error),
+                    }
+                    break;
+                }
+            }
+        }
+    }
+    if let Some(error) = failure {
+        // The switch discards the bundle together with the connection.
+        return Err(error);
+    }
+    let mut out = Vec::new();
+    put(&mut out, COMMIT, BundleStep::CommitRequest);
+    sender.write_all(&out).await.map_err(|e| BundleError::OutcomeUnknown(e.into()))?;
+    match answer(&mut receiver, config, COMMIT).await {
+        Ok(()) => Ok(()),
+        Err(Outcome::Refused(error)) => Err(error),
+        Err(Outcome::Connection(error)) => Err(BundleError::OutcomeUnknown(error)),
+    }
+}
+
+fn put(out: &mut Vec<u8>, xid: u32, step: BundleStep) {
+    // A message of eight bytes is never too long.
+    let _ = Message::BundleControl(BundleControl { id: BUNDLE, step, flags: FLAGS }).encode(xid, out);
+}
+
+async fn fill<I>(sender: &mut OwnedWriteHalf, messages: I) -> Result<(), BundleError>
+where
+    I: IntoIterator<Item: Bundled>,
+{
+    let lost = |e: std::io::Error| BundleError::Disconnected(e.into());
+    let mut out = Vec::with_capacity(2 * CHUNK);
+    put(&mut out, OPEN, BundleStep::OpenRequest);
+    for (index, message) in messages.into_iter().enumerate() {
+        let xid = u32::try_from(index).unwrap_or(u32::MAX).saturating_add(FIRST);
+        put_bundle_add(&mut out, xid, BUNDLE, FLAGS, message.kind(), |out| message.put_body(out))
+            .map_err(|error| BundleError::TooLong { index, error })?;
+        if out.len() >= CHUNK {
+            sender.write_all(&out).await.map_err(lost)?;
+            out.clear();
+        }
+    }
+    let _ = Message::BarrierRequest.encode(BARRIER, &mut out);
+    sender.write_all(&out).await.map_err(lost)
+}
+
+enum Outcome {
+    Connection(ConnectionError),
+    Refused(BundleError),
+}
+
+/// Reads until the message with xid `last` is answered or anything is refused.
+async fn answer(receiver: &mut Receiver, config: &Config, last: u32) -> Result<(), Outcome> {
+    loop {
+        let message = receiver.next_within(config.timeout).await.map_err(Outcome::Connection)?;
+        if echo_reply(message).is_some() {
+            // The switch is patient for longer than a bundle takes; and writing here would cut into a message.
+            continue;
+        }
+        let (xid, message) = Message::decode(message).map_err(|e| Outcome::Connection(e.into()))?;
+        match message {
+            // The refusal of a message comes before that of the commit, so the message is the one reported.
+            Message::Error(error) if xid >= FIRST => {
+                let index = usize::try_from(xid - FIRST).unwrap_or(usize::MAX);
+                return Err(Outcome::Refused(BundleError::Rejected { index, error }));
+            }
+            Message::Error(error) => return Err(Outcome::Refused(BundleError::Refused(error))),
+            Message::BarrierReply | Message::BundleControl(_) if xid == last => return Ok(()),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! One connection: the socket, cut into messages.
+
+use std::path::Path;
+use std::time::Duration;
+
+use openflow::control::Hello;
+use openflow::framer::Framer;
+use openflow::header::{Header, OF15, kind};
+use openflow::message::Message;
+use openflow::wire::Reader;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::timeout;
+
+use super::error::ConnectionError;
+
+/// How much is read at once: a few of the longest messages.
+const READ: usize = 256 * 1024;
+
+/// The receiving half.
+pub(super) struct Receiver {
+    half: OwnedReadHalf,
+    framer: Framer,
+    buffer: Vec<u8>,
+}
+
+/// Connects and says hello, both within `patience`.
+pub(super) async fn connect(socket: &Path, patience: Duration) -> Result<(Receiver, OwnedWriteHalf), ConnectionError> {
+    timeout(patience, shake_hands(socket)).await.map_err(|_| ConnectionError::Silent(patience))?
+}
+
+async fn shake_hands(socket: &Path) -> Result<(Receiver, OwnedWriteHalf), ConnectionError> {
+    let (half, mut sender) = UnixStream::connect(socket).await?.into_split();
+    let mut receiver = Receiver { half, framer: Framer::new(), buffer: Vec::new() };
+    let mut hello = Vec::new();
+    Message::Hello(Hello::of15()).encode(0, &mut hello)?;
+    sender.write_all(&hello).await?;
+    let bytes = receiver.next().await?;
+    match Message::decode(bytes)?.1 {
+        Message::Hello(hello) if hello.supports(OF15) => Ok((receiver, sender)),
+        other => Err(ConnectionError::Version(other.to_string())),
+    }
+}
+
+impl Receiver {
+    /// The next whole message. May be given up and called again without losing anything.
+    pub(super) async fn next(&mut self) -> Result<&[u8], ConnectionError> {
+        // Asked twice, as a message that is held across the loop would keep the framer borrowed.
+        while !self.framer.has_message()? {
+            self.buffer.resize(READ, 0);
+            let n = self.half.read(&mut self.buffer).await?;
+            if n == 0 {
+                return Err(ConnectionError::Closed);
+            }
+            self.framer.feed(self.buffer.get(..n).unwrap_or_default());
+        }
+        self.framer.next_message()?.ok_or(ConnectionError::Closed)
+    }
+
+    /// The next whole message, if it comes within `patience`.
+    pub(super) async fn next_within(&mut self, patience: Duration) -> Result<&[u8], ConnectionError> {
+        match timeout(patience, self.next()).await {
+            Ok(message) => message,
+            Err(_) => Err(ConnectionError::Silent(patience)),
+        }
+    }
+}
+
+/// The xid of a message that may be undecodable otherwise.
+pub(super) fn xid(message: &[u8]) -> u32 {
+    Header::decode(&mut Reader::new(message)).map_or(0, |header| header.xid)
+}
+
+/// The bytes to answer with, if the message asks whether we are there.
+pub(super) fn echo_reply(message: &[u8]) -> Option<Vec<u8>> {
+    let header = Header::decode(&mut Reader::new(message)).ok()?;
+    if header.kind != kind::ECHO_REQUEST {
+        return None;
+    }
+    let mut reply = Vec::new();
+    Message::EchoReply(message.get(8..)?.to_vec()).encode(header.xid, &mut reply).ok()?;
+    Some(reply)
+}

@@ -1,0 +1,175 @@
+//! The task that owns the shared connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use openflow::control::Features;
+use openflow::message::Message;
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use super::connection::{Receiver, connect, echo_reply, xid};
+use super::error::{ConnectionError, RequestError};
+use super::events::{Event, EventSender};
+use super::pending::{Call, Pending};
+use super::{Config, Status};
+use crate::backoff::Backoff;
+
+/// While this much waits to be written, no further call is taken.
+const WRITE_BACKLOG: usize = 1 << 20;
+/// While this many calls wait for an answer, no further call is taken.
+const CALL_BACKLOG: usize = 1024;
+
+pub(super) struct Task {
+    config: Arc<Config>,
+    calls: mpsc::Receiver<Call>,
+    status: watch::Sender<Status>,
+    events: EventSender,
+    epoch: u64,
+}
+
+/// One connection while it lasts.
+struct Session {
+    receiver: Receiver,
+    sender: OwnedWriteHalf,
+    pending: Pending,
+    /// What is still to be written.
+    out: Vec<u8>,
+    /// When the switch was heard last, and whether it was probed since.
+    heard: Instant,
+    probed: bool,
+}
+
+impl Task {
+    pub(super) fn new(
+        config: Arc<Config>,
+        calls: mpsc::Receiver<Call>,
+        status: watch::Sender<Status>,
+        events: EventSender,
+    ) -> Self {
+        Self { config, calls, status, events, epoch: 0 }
+    }
+
+    /// Connects for ever; ends when all handles are gone.
+    pub(super) async fn run(mut self) {
+        let (min, max) = self.config.reconnect;
+        let mut backoff = Backoff::new(min, max).seeded(u64::from(std::process::id()));
+        loop {
+            self.status.send_replace(Status::Connecting);
+            let reason = match self.open().await {
+                Ok((mut session, features)) => {
+                    backoff.reset();
+                    self.epoch += 1;
+                    info!(socket = %self.config.socket.display(), epoch = self.epoch, "connected to the switch");
+                    self.events.send(Event::Up { epoch: self.epoch, features: features });
+                    self.status.send_replace(Status::Up { epoch: self.epoch, features });
+                    let Err(error) = self.serve(&mut session).await else { return };
+                    let reason = error.to_string();
+                    session.pending.fail_all(|| RequestError::Lost(reason.clone()));
+                    self.events.send(Event::Down { reason: reason.clone() });
+                    reason
+                }
+                Err(error) => error.to_string(),
+            };
+            let retry_in = backoff.next_delay();
+            warn!(socket = %self.config.socket.display(), %reason, ?retry_in, "waiting for the switch");
+            self.status.send_replace(Status::Waiting { reason: reason.clone(), retry_in });
+            if !self.wait(retry_in, &reason).await {
+                return;
+            }
+        }
+    }
+
+    async fn open(&self) -> Result<(Session, Features), ConnectionError> {
+        let (receiver, sender) = connect(&self.config.socket, self.config.timeout).await?;
+        let mut session = Session {
+            receiver,
+            sender,
+            pending: Pending::default(),
+            out: Vec::new(),
+            heard: Instant::now(),
+            probed: false,
+        };
+        for message in &self.config.setup {
+            session.pending.send(message, &mut session.out)?;
+        }
+        session.pending.send(&Message::FeaturesRequest, &mut session.out)?;
+        session.sender.write_all(&session.out).await?;
+        session.out.clear();
+        loop {
+            let message = session.receiver.next_within(self.config.timeout).await?;
+            match Message::decode(message)?.1 {
+                Message::FeaturesReply(features) => return Ok((session, features)),
+                Message::Error(error) => return Err(ConnectionError::Refused(error)),
+                // Nothing that comes this early can be about anything we know.
+                _ => {}
+            }
+        }
+    }
+
+    /// Serves calls until the connection ends (an error) or nobody is left to call (`Ok`).
+    async fn serve(&mut self, session: &mut Session) -> Result<(), ConnectionError> {
+        loop {
+            let probe_at = session.heard + self.config.probe_interval * if session.probed { 2 } else { 1 };
+            let wake_at = session.pending.next_deadline().map_or(probe_at, |deadline| deadline.min(probe_at));
+            let room = session.out.len() < WRITE_BACKLOG && session.pending.len() < CALL_BACKLOG;
+            tokio::select! {
+                message = session.receiver.next() => {
+                    let message = message?;
+                    session.heard = Instant::now();
+                    session.probed = false;
+                    if let Some(reply) = echo_reply(message) {
+                        session.out.extend_from_slice(&reply);
+                        continue;
+                    }
+                    let decoded = Message::decode(message).map(|(_, message)| message);
+                    match session.pending.answer(xid(message), decoded) {
+                        None | Some(Ok(Message::EchoReply(_))) => {}
+                        Some(Ok(message)) => self.events.send(Event::Message(message)),
+                        Some(Err(error)) => warn!(%error, "a message of the switch is not understood"),
+                    }
+                }
+                written = session.sender.write(&session.out), if !session.out.is_empty() => {
+                    session.out.drain(..written?);
+                }
+                call = self.calls.recv(), if room => match call {
+                    Some(call) => session.pending.start(call, Instant::now() + self.config.timeout, &mut session.out),
+                    None => return Ok(()),
+                },
+                () = sleep_until(wake_at) => self.woken(session)?,
+            }
+        }
+    }
+
+    /// Time has passed: ends calls that waited too long, probes a silent switch, leaves one that stays silent.
+    fn woken(&self, session: &mut Session) -> Result<(), ConnectionError> {
+        let now = Instant::now();
+        session.pending.expire(now, || RequestError::TimedOut(self.config.timeout));
+        let silence = now - session.heard;
+        if session.probed && silence >= self.config.probe_interval * 2 {
+            return Err(ConnectionError::Silent(silence));
+        }
+        if !session.probed && silence >= self.config.probe_interval {
+            session.pending.send(&Message::EchoRequest(Vec::new()), &mut session.out)?;
+            session.probed = true;
+        }
+        Ok(())
+    }
+
+    /// Waits before the next attempt and tells callers why nothing can be done; `false` once nobody is left to call.
+    async fn wait(&mut self, delay: Duration, reason: &str) -> bool {
+        let until = Instant::now() + delay;
+        loop {
+            tokio::select! {
+                () = sleep_until(until) => return true,
+                call = self.calls.recv() => match call {
+                    Some(call) => call.fail(RequestError::NotConnected(reason.to_owned())),
+                    None => return false,
+                },
+            }
+        }
+    }
+}

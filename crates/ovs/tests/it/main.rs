@@ -1,0 +1,7 @@
+//! Against real daemons.
+
+// `cfg(test)` marks the helpers as test code, where clippy allows `unwrap`.
+#[cfg(test)]
+mod database;
+#[cfg(test)]
+mod unixctl;

@@ -1,0 +1,110 @@
+//! Control calls against ovs-vswitchd.
+
+use std::time::Duration;
+
+use ovs::unixctl::{
+    ConntrackEntry, ConntrackMatch, ConntrackProtocol, Control, Layer4, UnixctlError, call, find_socket,
+};
+use testkit::Ovs;
+use testkit::wait::PATIENCE;
+use tokio::net::UnixListener;
+
+fn control(ovs: &Ovs) -> Control {
+    Control::vswitchd(ovs.dir(), PATIENCE).unwrap()
+}
+
+/// A switch that tracks what comes in at p1: IPv4 in zone 5 with a mark, IPv6 in zone 6.
+fn tracking() -> Ovs {
+    let ovs = Ovs::start().unwrap();
+    ovs.add_bridge("br0").unwrap();
+    ovs.add_port("br0", "p1", 1).unwrap();
+    ovs.add_port("br0", "p2", 2).unwrap();
+    let flows = "ip,actions=ct(commit,zone=5,exec(set_field:0x7->ct_mark,set_field:0x1->ct_label)),output:2\n\
+        ipv6,actions=ct(commit,zone=6),output:2\n";
+    ovs.ofctl_stdin(["add-flows", "br0", "-"], flows).unwrap();
+    ovs
+}
+
+/// Sends a packet into p1 and waits until the `n`th comes out of p2.
+async fn packet(ovs: &Ovs, fields: &str, n: usize) {
+    let flow = format!("in_port(1),eth(src=50:54:00:00:00:01,dst=50:54:00:00:00:02),{fields}");
+    control(ovs).call("netdev-dummy/receive", &["p1", &flow]).await.unwrap();
+    ovs.wait_captured("p2", n).unwrap();
+}
+
+const TCP: &str = "eth_type(0x0800),ipv4(src=10.0.0.1,dst=10.0.0.2,proto=6,tos=0,ttl=64,frag=no),\
+    tcp(src=1000,dst=80),tcp_flags(syn)";
+const UDP: &str = "eth_type(0x0800),ipv4(src=10.0.0.1,dst=10.0.0.2,proto=17,tos=0,ttl=64,frag=no),udp(src=1001,dst=53)";
+const ICMP: &str = "eth_type(0x0800),ipv4(src=10.0.0.1,dst=10.0.0.2,proto=1,tos=0,ttl=64,frag=no),icmp(type=8,code=0)";
+const UDP6: &str = "eth_type(0x86dd),ipv6(src=fd00::1,dst=fd00::2,label=0,proto=17,tclass=0,hlimit=64,frag=no),\
+    udp(src=1001,dst=53)";
+
+fn protocols(entries: &[ConntrackEntry]) -> Vec<ConntrackProtocol> {
+    let mut protocols: Vec<_> = entries.iter().map(|entry| entry.protocol.clone()).collect();
+    protocols.sort();
+    protocols
+}
+
+#[tokio::test]
+async fn connections_are_listed_and_forgotten() {
+    use ConntrackProtocol::{Icmp, Tcp, Udp};
+    let ovs = tracking();
+    let control = control(&ovs);
+    for (n, fields) in [TCP, UDP, ICMP, UDP6].into_iter().enumerate() {
+        packet(&ovs, fields, n + 1).await;
+    }
+    let all = control.conntrack_dump(None, None).await.unwrap();
+    assert_eq!(protocols(&all), [Tcp, Udp, Udp, Icmp]);
+    let six = control.conntrack_dump(Some("dummy@ovs-dummy"), Some(6)).await.unwrap();
+    assert_eq!((six.len(), six[0].original.src.to_string().as_str()), (1, "fd00::1"));
+    let tcp = all.iter().find(|entry| entry.protocol == Tcp).unwrap();
+    assert_eq!((tcp.zone, tcp.mark, tcp.label), (5, 7, 1));
+    assert_eq!(tcp.original.layer4, Layer4::Ports { src: 1000, dst: 80 });
+    assert_eq!(tcp.reply.layer4, Layer4::Ports { src: 80, dst: 1000 });
+    assert_eq!(tcp.state.as_deref(), Some("SYN_SENT"));
+
+    let any = ConntrackMatch::default();
+    let dns = ConntrackMatch { protocol: Some(17), dst_port: Some(53), ..any.clone() };
+    control.conntrack_flush(None, Some(5), &dns, &any).await.unwrap();
+    assert_eq!(protocols(&control.conntrack_dump(None, None).await.unwrap()), [Tcp, Udp, Icmp]);
+    let from_server = ConntrackMatch { src: Some("10.0.0.2".parse().unwrap()), protocol: Some(6), ..any.clone() };
+    control.conntrack_flush(None, Some(5), &any, &from_server).await.unwrap();
+    assert_eq!(protocols(&control.conntrack_dump(None, None).await.unwrap()), [Udp, Icmp]);
+    control.conntrack_flush(None, Some(5), &any, &any).await.unwrap();
+    assert_eq!(protocols(&control.conntrack_dump(None, None).await.unwrap()), [Udp]);
+    control.conntrack_flush(None, None, &any, &any).await.unwrap();
+    assert_eq!(control.conntrack_dump(None, None).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_trace_says_what_would_happen_and_counters_what_did() {
+    let ovs = tracking();
+    let control = control(&ovs);
+    let trace = control.trace("br0", "in_port=1,tcp,nw_src=10.0.0.1").await.unwrap();
+    assert!(trace.contains("Datapath actions: ct(commit,zone=5"), "{trace}");
+    let error = control.trace("nobridge", "ip").await.unwrap_err();
+    assert!(matches!(&error, UnixctlError::Refused { message, .. } if message.contains("unknown bridge")), "{error}");
+    assert!(!error.is_transient());
+    let counted = async {
+        while control.coverage().await.unwrap().total("bridge_reconfigure") == 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, counted).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_daemon_that_is_not_there_is_told_from_one_that_does_not_answer() {
+    let ovs = Ovs::start().unwrap();
+    let found = find_socket(ovs.dir(), "ovs-vswitchd").unwrap();
+    assert_eq!(found, ovs.vswitchd_ctl().unwrap());
+    let error = find_socket(ovs.dir(), "ovs-nothing").unwrap_err();
+    assert!(matches!(&error, UnixctlError::NotRunning { .. }) && error.is_transient(), "{error}");
+    ovs.kill_vswitchd().unwrap();
+    let error = call(&found, "version", &[], PATIENCE).await.unwrap_err();
+    assert!(matches!(&error, UnixctlError::Io { .. }) && error.is_transient(), "{error}");
+    let socket = ovs.dir().join("mute.ctl");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    let error = call(&socket, "version", &[], Duration::from_millis(20)).await.unwrap_err();
+    assert!(matches!(&error, UnixctlError::TimedOut { .. }) && error.is_transient(), "{error}");
+}

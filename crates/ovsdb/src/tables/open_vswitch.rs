@@ -1,0 +1,37 @@
+//! The one row that the configuration of a switch hangs from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::table;
+use crate::value::Uuid;
+
+table! {
+    /// The one row of table `Open_vSwitch`.
+    OpenVSwitch, OpenVSwitchColumns, "Open_vSwitch";
+    config {
+        /// The bridges.
+        bridges: BTreeSet<Uuid> = "bridges",
+        /// What others note here, such as the system id.
+        external_ids: BTreeMap<String, String> = "external_ids",
+        /// Settings without a column of their own.
+        other_config: BTreeMap<String, String> = "other_config",
+        /// Number of the newest configuration; add one to ask for it to be carried out.
+        next_cfg: i64 = "next_cfg",
+        /// Version of Open vSwitch.
+        ovs_version: Option<String> = "ovs_version",
+        /// Version of the database schema.
+        db_version: Option<String> = "db_version",
+        /// Name of the operating system.
+        system_type: Option<String> = "system_type",
+        /// Version of the operating system.
+        system_version: Option<String> = "system_version",
+    }
+    status {
+        /// Number of the configuration that the switch has carried out.
+        cur_cfg: i64 = "cur_cfg",
+        /// Types of datapaths that the switch can make.
+        datapath_types: BTreeSet<String> = "datapath_types",
+        /// Types of interfaces that the switch can make.
+        iface_types: BTreeSet<String> = "iface_types",
+    }
+}

@@ -1,0 +1,24 @@
+//! Ports.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::table;
+use crate::value::Uuid;
+
+table! {
+    /// A row of table `Port`: where interfaces are attached to a bridge.
+    Port, PortColumns, "Port";
+    config {
+        /// Name, unique among ports; cannot be changed.
+        name: String = "name",
+        /// The interfaces: one, or more for a bond.
+        interfaces: BTreeSet<Uuid> = "interfaces",
+        /// VLAN of an access port.
+        tag: Option<u16> = "tag",
+        /// What others note here.
+        external_ids: BTreeMap<String, String> = "external_ids",
+        /// Settings without a column of their own.
+        other_config: BTreeMap<String, String> = "other_config",
+    }
+    status {}
+}
