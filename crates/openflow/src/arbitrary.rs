@@ -1,5 +1,9 @@
 //! Strategies for arbitrary flows and groups that a switch accepts, for property tests.
 
+mod messages;
+
+pub use messages::messages;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::collection::vec;

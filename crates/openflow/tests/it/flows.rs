@@ -9,17 +9,12 @@ use proptest::test_runner::{Config, TestRunner};
 use testkit::Scratch;
 
 /// Cases in one call of the tool: starting it costs more than the work.
-const BATCH: usize = 50;
+const BATCH: u32 = 50;
 
 /// How many batches; `PROPTEST_CASES` counts single cases.
 fn config() -> Config {
     let cases: u32 = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(500);
-    Config {
-        cases: cases.div_ceil(BATCH as u32),
-        failure_persistence: None,
-        max_shrink_iters: 300,
-        ..Config::default()
-    }
+    Config { cases: cases.div_ceil(BATCH), failure_persistence: None, max_shrink_iters: 300, ..Config::default() }
 }
 
 /// A message of OpenFlow 1.5.
@@ -105,7 +100,7 @@ fn same_lines(ours: &[String], theirs: &[String]) -> Result<(), TestCaseError> {
 #[test]
 fn ovs_ofctl_prints_our_flow_bytes_as_our_text() {
     TestRunner::new(config())
-        .run(&vec(arbitrary::flow(), 1..=BATCH), |flows| {
+        .run(&vec(arbitrary::flow(), 1..=BATCH as usize), |flows| {
             let bytes: Vec<u8> =
                 flows.iter().flat_map(|flow| message(14, |out| FlowMod::add(flow.clone()).encode(out))).collect();
             let ours: Vec<String> = flows.iter().map(printed).collect();
@@ -117,7 +112,7 @@ fn ovs_ofctl_prints_our_flow_bytes_as_our_text() {
 #[test]
 fn ovs_ofctl_reads_our_flow_text_as_our_bytes() {
     TestRunner::new(config())
-        .run(&vec(arbitrary::flow(), 1..=BATCH), |flows| {
+        .run(&vec(arbitrary::flow(), 1..=BATCH as usize), |flows| {
             let text: String = flows.iter().map(|flow| format!("{flow}\n")).collect();
             let bytes: Vec<u8> =
                 flows.iter().flat_map(|flow| message(14, |out| FlowMod::add(flow.clone()).encode(out))).collect();
@@ -128,7 +123,7 @@ fn ovs_ofctl_reads_our_flow_text_as_our_bytes() {
 
 #[test]
 fn flows_survive_our_text_and_our_bytes() {
-    let config = Config { failure_persistence: None, ..Config::with_cases(config().cases * BATCH as u32) };
+    let config = Config { failure_persistence: None, ..Config::with_cases(config().cases * BATCH) };
     TestRunner::new(config)
         .run(&arbitrary::flow(), |flow| {
             let text = flow.to_string();
@@ -144,7 +139,7 @@ fn flows_survive_our_text_and_our_bytes() {
 #[test]
 fn ovs_ofctl_prints_our_group_bytes_as_our_text() {
     TestRunner::new(config())
-        .run(&vec(arbitrary::group(), 1..=BATCH), |groups| {
+        .run(&vec(arbitrary::group(), 1..=BATCH as usize), |groups| {
             let bytes: Vec<u8> =
                 groups.iter().flat_map(|group| message(15, |out| GroupMod::Add(group.clone()).encode(out))).collect();
             let theirs = ofctl(&["ofp-parse"], &bytes)?;
