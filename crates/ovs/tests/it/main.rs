@@ -4,4 +4,6 @@
 #[cfg(test)]
 mod database;
 #[cfg(test)]
+mod odd_server;
+#[cfg(test)]
 mod unixctl;
