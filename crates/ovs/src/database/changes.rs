@@ -169,6 +169,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_batch_that_the_snapshot_already_has_is_left_out() {
+        let (mut server, subscribe) = Server::new(8);
+        let mut reader = subscribe();
+        server.insert(1);
+        // As if the snapshot had been taken just after the subscription.
+        reader.seen = Some(server.0.sequence);
+        server.insert(2);
+        assert_eq!(told(&mut reader).await, ('+', 1));
+        assert_eq!(reader.seen, Some(2));
+    }
+
+    #[tokio::test]
     async fn a_slow_reader_starts_over_in_order() {
         let (mut server, subscribe) = Server::new(2);
         server.insert(1);

@@ -246,15 +246,17 @@ mod tests {
 
     #[test]
     fn the_outcome_is_unknown_only_if_the_whole_request_was_written() {
-        let mut session = following();
-        let ((first, mut one), (second, mut two)) = (call(), call());
-        session.submit(first);
-        let whole = session.outgoing().len();
-        session.submit(second);
-        session.wrote(whole + 3);
-        session.end(&Lost::Closed);
-        assert!(one.try_recv().unwrap().unwrap_err().is_outcome_unknown());
-        assert!(matches!(two.try_recv().unwrap().unwrap_err(), TransactError::NotSent(_)));
+        for (beyond, first_unknown) in [(-1, false), (0, true), (3, true)] {
+            let mut session = following();
+            let ((first, mut one), (second, mut two)) = (call(), call());
+            session.submit(first);
+            let whole = session.outgoing().len();
+            session.submit(second);
+            session.wrote(whole.saturating_add_signed(beyond));
+            session.end(&Lost::Closed);
+            assert_eq!(one.try_recv().unwrap().unwrap_err().is_outcome_unknown(), first_unknown, "{beyond}");
+            assert!(matches!(two.try_recv().unwrap().unwrap_err(), TransactError::NotSent(_)));
+        }
     }
 
     #[test]

@@ -1,25 +1,19 @@
 //! The database client against ovsdb-server.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ovs::database::{Config, Database, Feed, Status, TransactError};
 use ovsdb::condition::Where;
-use ovsdb::frame::Framer;
 use ovsdb::operation::{Mutation, Mutator, Wait};
 use ovsdb::replica::{Change, Replica};
-use ovsdb::rpc::{Message, Response};
 use ovsdb::tables::{Bridge, BridgeColumns, Columns, OpenVSwitchColumns};
 use ovsdb::transaction::{OperationResult, Transaction};
 use ovsdb::value::{Datum, Row, RowRef, Uuid};
-use serde_json::json;
 use testkit::Ovs;
 use testkit::wait::PATIENCE;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixListener;
 use tokio::time::timeout;
 
 /// A database server whose switch is not there to write into the database too.
@@ -29,13 +23,13 @@ fn server() -> Ovs {
     ovs
 }
 
-fn config(socket: &Path) -> Config {
+fn config(ovs: &Ovs) -> Config {
     let reconnect = (Duration::from_millis(1), Duration::from_millis(50));
-    Config { reconnect, transact_timeout: PATIENCE, ..Config::new(socket) }
+    Config { reconnect, transact_timeout: PATIENCE, ..Config::new(ovs.db_socket()) }
 }
 
 fn client(ovs: &Ovs) -> Database {
-    Database::connect(config(&ovs.db_socket()))
+    Database::connect(config(ovs))
 }
 
 /// Waits, but not for ever.
@@ -167,7 +161,7 @@ impl Reader {
 #[tokio::test]
 async fn a_stream_of_changes_keeps_a_copy_in_step() {
     let ovs = server();
-    let database = Database::connect(Config { change_backlog: 4, ..config(&ovs.db_socket()) });
+    let database = Database::connect(Config { change_backlog: 4, ..config(&ovs) });
     let mut changes = database.changes();
     let mut reader = Reader::default();
     reader.told(&soon(changes.next()).await.unwrap());
@@ -194,66 +188,6 @@ async fn a_stream_of_changes_keeps_a_copy_in_step() {
     assert_eq!(reader.resyncs, 2);
     drop(database);
     assert_eq!(soon(changes.next()).await, None);
-}
-
-// With the clock paused, time passes only while nobody has anything to do.
-#[tokio::test(start_paused = true)]
-async fn a_server_that_says_nothing_is_left_and_tried_again() {
-    let dir = testkit::Scratch::new().unwrap();
-    let socket = dir.path().join("mute.sock");
-    let listener = UnixListener::bind(&socket).unwrap();
-    let database = Database::connect(config(&socket));
-    let (_first, _) = soon(listener.accept()).await.unwrap();
-    let mut status = database.status();
-    let silent =
-        |status: &Status| matches!(status, Status::Waiting { reason, .. } if reason.contains("said nothing for 10s"));
-    soon(status.wait_for(silent)).await.unwrap();
-    let (_second, _) = soon(listener.accept()).await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_idle_connection_is_kept_by_probes() {
-    let dir = testkit::Scratch::new().unwrap();
-    let socket = dir.path().join("idle.sock");
-    let listener = UnixListener::bind(&socket).unwrap();
-    let database = Database::connect(config(&socket));
-    let (mut stream, _) = soon(listener.accept()).await.unwrap();
-    let (mut framer, mut chunk, mut echoes) = (Framer::default(), [0; 4096], 0);
-    while echoes < 20 {
-        while let Some(message) = framer.next_value().unwrap() {
-            let Message::Request(request) = Message::decode(message).unwrap() else { panic!("not a request") };
-            let rows = || Response { id: request.id.clone(), outcome: Ok(json!([false, Uuid::NIL.to_string(), {}])) };
-            echoes += u32::from(request.method == "echo");
-            let response = request.echo_reply().unwrap_or_else(rows);
-            stream.write_all(&Message::from(response).to_bytes()).await.unwrap();
-        }
-        let n = soon(stream.read(&mut chunk)).await.unwrap();
-        assert_ne!(n, 0, "the client has left");
-        framer.push(&chunk[..n]);
-    }
-    assert_eq!(*database.status().borrow(), Status::Connected);
-}
-
-#[tokio::test]
-async fn a_dropped_handle_closes_the_connection() {
-    let dir = testkit::Scratch::new().unwrap();
-    let socket = dir.path().join("db.sock");
-    let listener = UnixListener::bind(&socket).unwrap();
-    let database = Database::connect(config(&socket));
-    let (stream, _) = soon(listener.accept()).await.unwrap();
-    drop(database);
-    let mut chunk = [0; 4096];
-    let closed = async {
-        loop {
-            stream.readable().await.unwrap();
-            match stream.try_read(&mut chunk) {
-                Ok(0) => break,
-                Ok(_) => {}
-                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
-            }
-        }
-    };
-    soon(closed).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
