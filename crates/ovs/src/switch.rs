@@ -17,11 +17,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use openflow::control::Features;
+use openflow::control::{Features, SwitchConfig};
 use openflow::flow::{FlowRequest, FlowStats};
 use openflow::group::{ALL_GROUPS, Group};
 use openflow::message::Message;
 use openflow::multipart::{MultipartRequest, ReplyBody};
+use openflow::packet::PacketInFormat;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -57,7 +58,11 @@ impl Config {
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self {
             socket: socket.into(),
-            setup: Vec::new(),
+            setup: vec![
+                // Open vSwitch sends nothing unasked to a connection that does not say how much of a packet it wants.
+                Message::SetConfig(SwitchConfig::WHOLE_PACKETS),
+                Message::SetPacketInFormat(PacketInFormat::Nxt2),
+            ],
             probe_interval: Duration::from_secs(5),
             timeout: Duration::from_secs(30),
             reconnect: (Duration::from_millis(50), Duration::from_secs(2)),

@@ -64,7 +64,7 @@ impl Task {
                     backoff.reset();
                     self.epoch += 1;
                     info!(socket = %self.config.socket.display(), epoch = self.epoch, "connected to the switch");
-                    self.events.send(Event::Up { epoch: self.epoch, features: features });
+                    self.events.send(Event::Up { epoch: self.epoch, features });
                     self.status.send_replace(Status::Up { epoch: self.epoch, features });
                     let Err(error) = self.serve(&mut session).await else { return };
                     let reason = error.to_string();

@@ -10,14 +10,16 @@ use openflow::matching::Match;
 use openflow::message::Message;
 use openflow::multipart::MultipartRequest;
 use openflow::port::Port;
-use ovs::switch::{Event, Status, Switch};
+use ovs::switch::{Event, Events, Status, Switch};
+
+use testkit::wait::{PATIENCE, until};
 
 use crate::switch::connected;
 
-/// How many times it dies; the long run asks for more.
-fn deaths() -> u64 {
-    std::env::var("RESTARTS").ok().and_then(|n| n.parse().ok()).unwrap_or(8)
-}
+/// How many times it dies.
+const DEATHS: u64 = 50;
+/// After this many deaths all buffers have the size that they keep.
+const WARM: u64 = 10;
 
 #[derive(Default)]
 struct Load {
@@ -77,8 +79,27 @@ fn tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
+/// Memory of this process, in bytes.
+fn memory() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+/// Leaks can only be seen in a process that does nothing else.
+#[test]
+fn every_death_of_the_switch_is_survived_and_nothing_is_lost_or_leaked() {
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "restarts::fifty_deaths", "--ignored", "--nocapture"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    println!("{}", text.lines().find(|line| line.contains("deaths")).unwrap_or_default());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_death_of_the_switch_is_survived_and_no_request_is_lost() {
+#[ignore = "the test above runs it, in a process of its own"]
+async fn fifty_deaths() {
     const USERS: u32 = 8;
     let (ovs, switch, mut events) = connected(|config| {
         config.probe_interval = Duration::from_secs(2);
@@ -86,10 +107,11 @@ async fn every_death_of_the_switch_is_survived_and_no_request_is_lost() {
     })
     .await;
     let load = Arc::new(Load::default());
-    let idle = tasks();
+    let (idle_tasks, idle_files) = (tasks(), open_files());
+    let mut warm_memory = 0;
     let users: Vec<_> = (0..USERS).map(|n| tokio::spawn(user(switch.clone(), Arc::clone(&load), n))).collect();
     let mut status = switch.status();
-    for death in 1..=deaths() {
+    for death in 1..=DEATHS {
         // Dies at another moment each time, but always with requests under way.
         let before = load.answered.load(Ordering::Relaxed);
         while load.answered.load(Ordering::Relaxed) < before + 20 + death % 7 {
@@ -100,17 +122,30 @@ async fn every_death_of_the_switch_is_survived_and_no_request_is_lost() {
             ovs.start_vswitchd().unwrap();
         });
         status.wait_for(|s| matches!(s, Status::Up { epoch, .. } if *epoch > death)).await.unwrap();
+        if death == WARM {
+            warm_memory = memory();
+        }
     }
     load.stop.store(true, Ordering::Relaxed);
     for user in users {
         user.await.unwrap();
     }
     let (answered, failed) = (load.answered.load(Ordering::Relaxed), load.failed.load(Ordering::Relaxed));
-    println!("{} deaths: {answered} requests answered, {failed} failed with an error", deaths());
+    let grown = memory().saturating_sub(warm_memory) / 1024;
+    println!("{DEATHS} deaths: {answered} requests answered, {failed} ended in an error, memory grew by {grown} kB");
     assert!(failed > 0, "no request was under way when the switch died");
-    // Every connection was announced, once, in order, each after the end of the one before.
+    assert!(grown < 4096, "memory grew by {grown} kB in {} deaths", DEATHS - WARM);
+    assert_announced(&mut events).await;
+    tokio::task::block_in_place(|| {
+        let all_ended = || (tasks() == idle_tasks && open_files() <= idle_files).then_some(());
+        until("the users' tasks and connections to be gone", PATIENCE, all_ended).unwrap();
+    });
+}
+
+/// Every connection was announced, once, in order, each after the end of the one before.
+async fn assert_announced(events: &mut Events) {
     let mut seen = Vec::new();
-    while seen.len() < usize::try_from(2 * deaths() + 1).unwrap() {
+    while seen.len() < usize::try_from(2 * DEATHS + 1).unwrap() {
         match events.next().await.unwrap() {
             Event::Up { epoch, .. } => seen.push(epoch),
             Event::Down { .. } => seen.push(0),
@@ -118,24 +153,6 @@ async fn every_death_of_the_switch_is_survived_and_no_request_is_lost() {
             Event::Missed => panic!("events were missed"),
         }
     }
-    let expected: Vec<u64> = (1..=deaths() + 1).flat_map(|epoch| [epoch, 0]).take(seen.len()).collect();
+    let expected: Vec<u64> = (1..=DEATHS + 1).flat_map(|epoch| [epoch, 0]).take(seen.len()).collect();
     assert_eq!(seen, expected);
-    assert_eq!(tasks(), idle, "tasks are left over");
-    drop((switch, status));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_of_their_own_are_closed_when_done() {
-    let (_ovs, switch, _events) = connected(|_| {}).await;
-    let work = async || {
-        switch.commit([FlowMod::add(Flow::at(0, 0))]).await.unwrap();
-        dump(&switch).await.unwrap();
-    };
-    work().await;
-    let before = open_files();
-    for _ in 0..50 {
-        work().await;
-    }
-    // Other tests of this process open files as well; fifty leaked pairs would stand out.
-    assert!(open_files() < before + 50, "{before} open files before, {} after", open_files());
 }
