@@ -20,7 +20,7 @@ use proptest::test_runner::TestRunner;
 use testkit::Ovs;
 
 /// A sandbox with a bridge, and a client of it.
-pub async fn connected(configure: impl FnOnce(&mut Config)) -> (Ovs, Switch, Events) {
+pub(crate) async fn connected(configure: impl FnOnce(&mut Config)) -> (Ovs, Switch, Events) {
     let ovs = Ovs::start().unwrap();
     ovs.add_bridge("br0").unwrap();
     let mut config = Config::new(ovs.mgmt_socket("br0"));
@@ -34,7 +34,7 @@ fn flow(text: &str) -> Flow {
     text.parse().unwrap()
 }
 
-pub async fn flows(switch: &Switch) -> Vec<Flow> {
+pub(crate) async fn flows(switch: &Switch) -> Vec<Flow> {
     let mut dump = switch.dump_flows(FlowRequest::default()).await.unwrap();
     let mut flows = Vec::new();
     while let Some(entry) = dump.next().await.unwrap() {
