@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use openflow::action::{Action, Controller};
 use openflow::arbitrary;
+use openflow::bundle::Bundled;
 use openflow::flow::{Flow, FlowFlags, FlowMod, FlowRequest};
 use openflow::group::{Group, GroupMod};
 use openflow::matching::Match;
@@ -12,7 +13,7 @@ use openflow::message::Message;
 use openflow::meter::{Meter, MeterId, MeterMod};
 use openflow::multipart::{MultipartRequest, ReplyBody};
 use openflow::port::Port;
-use ovs::switch::{BundleError, Bundled, Config, Event, Events, RequestError, Status, Switch};
+use ovs::switch::{BundleError, Config, Event, Events, RequestError, Status, Switch};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
