@@ -5,7 +5,7 @@ use ovsdb::replica::Replica;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
 use super::call::Call;
@@ -58,7 +58,7 @@ impl Task {
                 debug!(database = self.config.database, attempts, ?retry_in, "waiting for the database: {reason}");
             }
             self.status.send_replace(Status::Waiting { reason, retry_in });
-            sleep(retry_in).await;
+            sleep_until(Instant::now() + retry_in).await;
         }
     }
 
