@@ -50,9 +50,9 @@ impl Task {
                 // What we have may be wrong, so the next monitor asks for everything.
                 self.replica.forget_position();
             }
-            let attempts = self.backoff.attempts();
             let (reason, retry_in) = (lost.to_string(), self.backoff.next_delay());
-            if attempts.is_power_of_two() || attempts == 0 {
+            let attempts = self.backoff.attempts();
+            if self.backoff.is_news() {
                 warn!(database = self.config.database, attempts, ?retry_in, "waiting for the database: {reason}");
             } else {
                 debug!(database = self.config.database, attempts, ?retry_in, "waiting for the database: {reason}");
