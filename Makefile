@@ -33,7 +33,7 @@ format: ## Format the sources
 .PHONY: audit
 audit: ## Check licences, banned crates and sources of all dependencies
 	@scripts/cargo-tool cargo-deny 0.20.2
-	$(CARGO) deny --offline check licenses bans sources
+	$(CARGO) deny --locked check licenses bans sources
 
 .PHONY: proptest-long
 proptest-long: setup ## The property tests against the real tools, 10,000 cases and more each (CASES=n)
