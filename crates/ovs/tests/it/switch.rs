@@ -44,7 +44,7 @@ pub(crate) async fn flows(switch: &Switch) -> Vec<Flow> {
     flows
 }
 
-async fn groups(switch: &Switch) -> Vec<Group> {
+pub(crate) async fn groups(switch: &Switch) -> Vec<Group> {
     let mut dump = switch.dump_groups().await.unwrap();
     let mut groups = Vec::new();
     while let Some(group) = dump.next().await.unwrap() {
@@ -101,6 +101,7 @@ async fn requests_are_answered_and_refusals_reach_the_one_who_asked() {
 async fn of_messages_without_answer_the_refused_one_is_named() {
     let (_ovs, switch, _events) = connected(|_| {}).await;
     let meter = |id| Message::MeterMod(MeterMod::Add(Meter::drop_pktps(MeterId(id), 100, 50)));
+    switch.apply(Vec::new()).await.unwrap();
     switch.apply(vec![meter(1), meter(2)]).await.unwrap();
     let error = switch.apply(vec![meter(3), meter(2), meter(4)]).await.unwrap_err();
     let RequestError::Refused { index: 1, error } = error else { panic!("{error}") };
