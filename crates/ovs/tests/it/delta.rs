@@ -21,7 +21,9 @@ async fn resync(switch: &Switch, state: &mut State<u32>) -> usize {
     state.begin_resync();
     for part in switch.multipart(MultipartRequest::MeterConfig(MeterId::ALL)).await.unwrap() {
         let ReplyBody::MeterConfig(meters) = part else { panic!("not meters") };
-        meters.into_iter().for_each(|meter| drop(state.observe_meter(meter)));
+        for meter in meters {
+            state.observe_meter(meter);
+        }
     }
     let mut listed = switch.dump_groups().await.unwrap();
     while let Some(group) = listed.next().await.unwrap() {
