@@ -106,8 +106,10 @@ impl Pipeline {
         let egress = self.layout.to([Table::AntreaEgress, Table::EgressRule]);
         vec![
             at(210).when(family.ip().ct(state::INV | state::TRK, 0)),
-            at(200).when(known(family.ip()).mark(CT_SERVICE)).then(REWRITE.load()).then(Table::EgressRule.resubmit()),
-            at(190).when(known(family.ip())).then(Table::EgressRule.resubmit()),
+            // Known is not accepted: a connection to a Service is remembered before policies are asked, and a reply makes it
+            // known. So tiers are asked too; what they have accepted passes there.
+            at(200).when(known(family.ip()).mark(CT_SERVICE)).then(REWRITE.load()).then(egress.clone()),
+            at(190).when(known(family.ip())).then(egress.clone()),
             // A first packet that is sent again before the answer: its endpoint has been chosen.
             at(180)
                 .when(family.ip().ct(state::NEW | state::TRK, 0).mark(CT_SERVICE))
