@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use openflow::field::Field;
 use openflow::flow::Flow;
 use openflow::matching::Match;
+use openflow::port::Port;
 
 use crate::Pipeline;
 use crate::family::{Addressed, Family, bits};
-use crate::model::Pod;
+use crate::model::{Mac, Pod};
 use crate::regs::{FROM_GATEWAY, FROM_POD, FROM_TUNNEL, REWRITE};
 use crate::tables::Table;
 
@@ -42,8 +43,10 @@ impl Pipeline {
                     .when(family.ip().with(Field::InPort, gateway.port.0))
                     .then(self.after_spoof_guard()),
             );
-            if family == Family::V4 {
-                flows.push(arp_guard(gateway.port.0, address.gateway, gateway.mac.into()));
+            match family {
+                Family::V4 => flows.push(arp_guard(gateway.port, gateway.mac, address.gateway)),
+                // The host looks for peers' gateways here.
+                Family::V6 => flows.extend(nd_guard(gateway.port, gateway.mac, address.gateway)),
             }
         }
         flows
@@ -58,8 +61,8 @@ impl Pipeline {
             let itself = family.ip().with(Field::InPort, pod.port.0).with(Field::EthSrc, pod.mac).from(*address);
             flows.push(Table::SpoofGuard.flow(200).when(itself).then(self.after_spoof_guard()));
             match family {
-                Family::V4 => flows.push(arp_guard(pod.port.0, *address, pod.mac.into())),
-                Family::V6 => flows.extend(nd_guard(pod, *address)),
+                Family::V4 => flows.push(arp_guard(pod.port, pod.mac, *address)),
+                Family::V6 => flows.extend(nd_guard(pod.port, pod.mac, *address)),
             }
         }
         flows
@@ -71,17 +74,18 @@ impl Pipeline {
 }
 
 /// Only who has the address may announce it.
-fn arp_guard(port: u32, address: IpAddr, mac: u128) -> Flow {
-    let announced = Match::arp().with(Field::InPort, port).with(Field::ArpSpa, bits(address)).with(Field::ArpSha, mac);
+fn arp_guard(port: Port, mac: Mac, address: IpAddr) -> Flow {
+    let announced =
+        Match::arp().with(Field::InPort, port.0).with(Field::ArpSpa, bits(address)).with(Field::ArpSha, mac);
     Table::SpoofGuard.flow(200).when(announced).then(Table::ArpResponder.resubmit())
 }
 
-/// A Pod may look for neighbours from its own addresses and from nowhere yet, and announce its own addresses only.
-fn nd_guard(pod: &Pod, address: IpAddr) -> Vec<Flow> {
+/// Who has the address may look for neighbours from it, and from nowhere yet, and announce it.
+fn nd_guard(port: Port, mac: Mac, address: IpAddr) -> Vec<Flow> {
     let message = |kind: u8| {
         Match::ipv6()
-            .with(Field::InPort, pod.port.0)
-            .with(Field::EthSrc, pod.mac)
+            .with(Field::InPort, port.0)
+            .with(Field::EthSrc, mac)
             .with(Field::IpProto, openflow::matching::ip_proto::ICMPV6)
             .with(Field::Icmpv6Type, kind)
     };
