@@ -159,7 +159,7 @@ impl Pipeline {
             }
             let all = family.ip().with(Field::ConjId, rule.id);
             let verdict = table.flow(verdict_priority).when(all);
-            flows.push(self.verdict(&stage, rule.id, action).into_iter().fold(verdict, Flow::then));
+            flows.push(self.verdict(&stage, rule, action).into_iter().fold(verdict, Flow::then));
             if self.layout.has(stage.metric) {
                 flows.extend(metrics(&stage, family, rule.id, action));
             }
@@ -171,17 +171,19 @@ impl Pipeline {
         self.layout.to([stage.metric, stage.next])
     }
 
-    fn verdict(&self, stage: &Stage, id: u32, action: RuleAction) -> Vec<Action> {
-        let number = u128::from(id);
+    fn verdict(&self, stage: &Stage, rule: &Rule, action: RuleAction) -> Vec<Action> {
+        let number = u128::from(rule.id);
         match action {
             RuleAction::Allow if self.layout.has(stage.metric) => {
                 vec![stage.by.holds(number).load(), self.passed(stage)]
             }
             RuleAction::Allow => vec![self.passed(stage)],
+            // Nothing comes after the baseline.
+            RuleAction::Pass if matches!(rule.kind, RuleKind::Baseline { .. }) => vec![self.passed(stage)],
             RuleAction::Pass => vec![stage.rule.resubmit()],
             RuleAction::Drop => vec![DENIED_BY.holds(number).load(), DENIED.load(), self.passed(stage)],
             RuleAction::Reject => {
-                let userdata = [USERDATA_REJECT].into_iter().chain(id.to_be_bytes()).collect();
+                let userdata = [USERDATA_REJECT].into_iter().chain(rule.id.to_be_bytes()).collect();
                 let tell = Action::Controller(Box::new(Controller { userdata, ..Controller::default() }));
                 vec![DENIED_BY.holds(number).load(), DENIED.load(), tell, self.passed(stage)]
             }
