@@ -178,9 +178,7 @@ impl Pipeline {
                 true,
             )),
         ];
-        if let Some(tunnel) = self.node.tunnels.first() {
-            flows.push(at(205).when(to(tunnel.0)).then(snat(address.snat)));
-        }
+        flows.extend(self.node.tunnels.iter().map(|tunnel| at(205).when(to(tunnel.0)).then(snat(address.snat))));
         flows
     }
 }
