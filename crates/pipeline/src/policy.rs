@@ -94,7 +94,9 @@ impl Pipeline {
             Datapath::System => {
                 vec![Match::any().with_masked(Field::PktMark, HOST_MARK, HOST_MARK)]
             }
-            Datapath::Netdev => self.node.addresses.iter().map(|(f, address)| f.ip().from(address.gateway)).collect(),
+            Datapath::Netdev | Datapath::Windows => {
+                self.node.addresses.iter().map(|(f, address)| f.ip().from(address.gateway)).collect()
+            }
         };
         let tables = [(Table::AntreaIngress, ABOVE_RULES + 1), (Table::IngressRule, 210)];
         tables
