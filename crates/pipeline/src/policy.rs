@@ -15,7 +15,8 @@ use crate::family::{Addressed, Family, port_field};
 use crate::model::{Applied, Datapath, Direction, Pod, Ports, Rule, RuleAction, RuleKind};
 use crate::ports::masks;
 use crate::regs::{
-    Bits, CT_ACCEPTED, CT_EGRESS_RULE, CT_INGRESS_RULE, DENIED, DENIED_BY, EGRESS_RULE, INGRESS_RULE, Marked, OUT_PORT,
+    Bits, CT_ACCEPTED, CT_EGRESS_RULE, CT_INGRESS_RULE, DENIED, DENIED_BY, EGRESS_RULE, FROM_GATEWAY, INGRESS_RULE,
+    Marked, OUT_PORT,
 };
 use crate::tables::Table;
 
@@ -94,8 +95,10 @@ impl Pipeline {
             Datapath::System => {
                 vec![Match::any().with_masked(Field::PktMark, HOST_MARK, HOST_MARK)]
             }
+            // The address alone could be anybody's behind a tunnel or an uplink.
             Datapath::Netdev | Datapath::Windows => {
-                self.node.addresses.iter().map(|(f, address)| f.ip().from(address.gateway)).collect()
+                let gateways = self.node.addresses.iter();
+                gateways.map(|(f, address)| f.ip().mark(FROM_GATEWAY).from(address.gateway)).collect()
             }
         };
         let tables = [(Table::AntreaIngress, ABOVE_RULES + 1), (Table::IngressRule, 210)];
