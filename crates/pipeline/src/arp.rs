@@ -1,0 +1,109 @@
+//! Answers for addresses that are behind a tunnel, or nowhere.
+
+use std::net::IpAddr;
+
+use openflow::action::{Action, Subfield};
+use openflow::field::Field;
+use openflow::flow::Flow;
+use openflow::matching::Match;
+use openflow::port::Port;
+
+use crate::Pipeline;
+use crate::family::{Family, bits};
+use crate::model::{Mac, Peer, PeerPath};
+use crate::tables::Table;
+
+const REQUEST: u8 = 1;
+const REPLY: u8 = 2;
+const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
+/// Type of the option that carries the sender's, and the target's Ethernet address.
+const TARGET_ADDRESS_OPTION: u8 = 2;
+/// Solicited, and to be believed.
+const SOLICITED_OVERRIDE: u32 = 0x6000_0000;
+
+pub(crate) fn copy(src: Field, dst: Field) -> Action {
+    Action::Move { src: Subfield::whole(src), dst: Subfield::whole(dst) }
+}
+
+/// Turns a request into the virtual MAC's reply; which address is announced is written by `announce`.
+pub(crate) fn arp_reply(announce: impl IntoIterator<Item = Action>) -> Vec<Action> {
+    let mut actions = vec![
+        copy(Field::EthSrc, Field::EthDst),
+        Action::set(Field::EthSrc, Mac::GLOBAL_VIRTUAL),
+        Action::set(Field::ArpOp, REPLY),
+        copy(Field::ArpSha, Field::ArpTha),
+        Action::set(Field::ArpSha, Mac::GLOBAL_VIRTUAL),
+    ];
+    actions.extend(announce);
+    actions.push(Action::Output(Port::IN_PORT));
+    actions
+}
+
+impl Pipeline {
+    pub(crate) fn arp_base(&self) -> Vec<Flow> {
+        let mut flows = vec![
+            Table::ArpResponder.flow(0),
+            Table::ArpResponder.flow(190).when(Match::arp()).then(Action::Output(Port::NORMAL)),
+        ];
+        if self.node.addresses.v6.is_some() {
+            let nd = |kind: u8| Match::ipv6().with(Field::IpProto, 58u8).with(Field::Icmpv6Type, kind);
+            for kind in [SOLICITATION, ADVERTISEMENT] {
+                flows.push(Table::NdResponder.flow(190).when(nd(kind)).then(Action::Output(Port::NORMAL)));
+            }
+            flows.push(Table::NdResponder.flow(0));
+            // A packet must match as an advertisement before its target's Ethernet address can be written.
+            flows.push(
+                Table::NdAnswer
+                    .flow(200)
+                    .when(nd(ADVERTISEMENT))
+                    .then(Action::set(Field::NdTll, Mac::GLOBAL_VIRTUAL))
+                    .then(Action::Output(Port::IN_PORT)),
+            );
+            flows.push(Table::NdAnswer.flow(0));
+        }
+        if self.has_proxy_all() {
+            for (_, address) in self.node.addresses.iter() {
+                flows.extend([address.virtual_service, address.snat].map(answer));
+            }
+        }
+        flows
+    }
+
+    /// A peer's gateway is looked for by the host only, as the next hop to the peer's Pods.
+    pub(crate) fn arp_peer(&self, peer: &Peer) -> Vec<Flow> {
+        match peer.path {
+            PeerPath::Tunnel(_) => vec![answer(peer.gateway)],
+            PeerPath::Route => Vec::new(),
+        }
+    }
+}
+
+/// Whoever looks for the address is told the virtual MAC.
+fn answer(address: IpAddr) -> Flow {
+    match Family::of(address) {
+        Family::V4 => {
+            let wanted = Match::arp().with(Field::ArpTpa, bits(address)).with(Field::ArpOp, REQUEST);
+            let announce = [copy(Field::ArpSpa, Field::ArpTpa), Action::set(Field::ArpSpa, bits(address))];
+            let flow = Table::ArpResponder.flow(200).when(wanted);
+            arp_reply(announce).into_iter().fold(flow, Flow::then)
+        }
+        Family::V6 => {
+            let wanted = Match::ipv6()
+                .with(Field::IpProto, 58u8)
+                .with(Field::Icmpv6Type, SOLICITATION)
+                .with(Field::NdTarget, bits(address));
+            Table::NdResponder
+                .flow(200)
+                .when(wanted)
+                .then(copy(Field::EthSrc, Field::EthDst))
+                .then(Action::set(Field::EthSrc, Mac::GLOBAL_VIRTUAL))
+                .then(copy(Field::Ipv6Src, Field::Ipv6Dst))
+                .then(Action::set(Field::Ipv6Src, bits(address)))
+                .then(Action::set(Field::Icmpv6Type, ADVERTISEMENT))
+                .then(Action::set(Field::NdReserved, SOLICITED_OVERRIDE))
+                .then(Action::set(Field::NdOptionsType, TARGET_ADDRESS_OPTION))
+                .then(Table::NdAnswer.resubmit())
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Policies: rules as clauses that share flows, isolation, and what passes unasked.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use openflow::action::{Action, Controller};
+use openflow::field::Field;
+use openflow::flow::Flow;
+use openflow::matching::Match;
+
+use crate::Pipeline;
+use crate::cidr;
+use crate::conntrack::{Tracked, state};
+use crate::family::{Addressed, Family, port_field};
+use crate::model::{Applied, Datapath, Direction, Pod, Ports, Rule, RuleAction, RuleKind};
+use crate::ports::masks;
+use crate::regs::{
+    Bits, CT_ACCEPTED, CT_EGRESS_RULE, CT_INGRESS_RULE, DENIED, DENIED_BY, EGRESS_RULE, FROM_GATEWAY, INGRESS_RULE,
+    Marked, OUT_PORT,
+};
+use crate::tables::Table;
+
+/// What a packet for the agent is about, in the first byte of its userdata.
+pub(crate) const USERDATA_REJECT: u8 = 1;
+/// The host marks the packets that it sends to Pods itself, probes among them.
+const HOST_MARK: u8 = 1;
+/// Above every rule of a tier.
+const ABOVE_RULES: u16 = 64990;
+
+/// The tables of one direction.
+struct Stage {
+    antrea: Table,
+    rule: Table,
+    default: Table,
+    metric: Table,
+    /// Where packets go on that have passed.
+    next: Table,
+    /// Where the rule that has allowed a packet, or a connection, is noted.
+    by: Bits,
+    ct_by: Bits,
+}
+
+fn stage(direction: Direction) -> Stage {
+    match direction {
+        Direction::Egress => Stage {
+            antrea: Table::AntreaEgress,
+            rule: Table::EgressRule,
+            default: Table::EgressDefault,
+            metric: Table::EgressMetric,
+            next: Table::L3Forwarding,
+            by: EGRESS_RULE,
+            ct_by: CT_EGRESS_RULE,
+        },
+        Direction::Ingress => Stage {
+            antrea: Table::AntreaIngress,
+            rule: Table::IngressRule,
+            default: Table::IngressDefault,
+            metric: Table::IngressMetric,
+            next: Table::ConntrackCommit,
+            by: INGRESS_RULE,
+            ct_by: CT_INGRESS_RULE,
+        },
+    }
+}
+
+impl Pipeline {
+    pub(crate) fn policy_base(&self) -> Vec<Flow> {
+        let mut flows = Vec::new();
+        for direction in [Direction::Egress, Direction::Ingress] {
+            let stage = stage(direction);
+            let passed = self.passed(&stage);
+            for (family, _) in self.node.addresses.iter() {
+                for (table, priority) in [(stage.antrea, ABOVE_RULES), (stage.rule, 210), (stage.default, ABOVE_RULES)]
+                {
+                    // Without tiers there is nothing in the default table that could stop a connection half-way.
+                    if self.layout.has(stage.antrea) || table == stage.rule {
+                        flows.extend(accepted(family).map(|m| table.flow(priority).when(m).then(passed.clone())));
+                    }
+                }
+            }
+            if self.layout.has(stage.antrea) {
+                flows.push(stage.antrea.flow(0).then(stage.rule.resubmit()));
+                flows.push(stage.metric.flow(0).then(stage.next.resubmit()));
+            }
+            flows.push(stage.rule.flow(0).then(stage.default.resubmit()));
+            flows.push(stage.default.flow(0).then(passed));
+        }
+        flows.extend(self.probes());
+        flows
+    }
+
+    /// The host may always look after its Pods.
+    fn probes(&self) -> Vec<Flow> {
+        let from_host: Vec<Match> = match self.node.datapath {
+            Datapath::System => {
+                vec![Match::any().with_masked(Field::PktMark, HOST_MARK, HOST_MARK)]
+            }
+            // The address alone could be anybody's behind a tunnel or an uplink.
+            Datapath::Netdev | Datapath::Windows => {
+                let gateways = self.node.addresses.iter();
+                gateways.map(|(f, address)| f.ip().mark(FROM_GATEWAY).from(address.gateway)).collect()
+            }
+        };
+        let tables = [(Table::AntreaIngress, ABOVE_RULES + 1), (Table::IngressRule, 210)];
+        tables
+            .into_iter()
+            .filter(|(table, _)| self.layout.has(*table))
+            .flat_map(|(table, priority)| from_host.iter().map(move |m| table.flow(priority).when(m.clone())))
+            .map(|flow| flow.then(Table::ConntrackCommit.resubmit()))
+            .collect()
+    }
+
+    /// No policy keeps a Pod from itself.
+    pub(crate) fn policy_pod(&self, pod: &Pod) -> Vec<Flow> {
+        if !self.has_proxy() {
+            return Vec::new();
+        }
+        let (egress, ingress) = (stage(Direction::Egress), stage(Direction::Ingress));
+        let to_itself = |address: &IpAddr| {
+            let family = Family::of(*address);
+            let arriving = family.ip().from(*address).mark(OUT_PORT.holds(u128::from(pod.port.0)));
+            [
+                egress.rule.flow(205).when(family.ip().from(*address).to(*address)).then(self.passed(&egress)),
+                ingress.rule.flow(205).when(arriving).then(self.passed(&ingress)),
+            ]
+        };
+        pod.addresses.iter().flat_map(to_itself).collect()
+    }
+
+    pub(crate) fn policy_isolated(&self, direction: Direction, pod: &Applied) -> Vec<Flow> {
+        let table = stage(direction).default;
+        let families: BTreeSet<Family> = pod.addresses.iter().map(|address| Family::of(*address)).collect();
+        match direction {
+            Direction::Egress => {
+                pod.addresses.iter().map(|a| table.flow(200).when(Family::of(*a).ip().from(*a))).collect()
+            }
+            Direction::Ingress => families
+                .into_iter()
+                .map(|f| table.flow(200).when(f.ip().mark(OUT_PORT.holds(u128::from(pod.port.0)))))
+                .collect(),
+        }
+    }
+
+    pub(crate) fn policy_rule(&self, rule: &Rule) -> Vec<Flow> {
+        let stage = stage(rule.direction);
+        let (table, clause_priority, verdict_priority, action) = match rule.kind {
+            RuleKind::Kubernetes => (stage.rule, 200, 190, RuleAction::Allow),
+            RuleKind::Antrea { priority, action } => (stage.antrea, priority, priority, action),
+            RuleKind::Baseline { priority, action } => (stage.default, priority, priority, action),
+        };
+        let mut flows = Vec::new();
+        for (family, _) in self.node.addresses.iter() {
+            let clauses = rule.clauses(family);
+            if clauses.iter().any(Vec::is_empty) {
+                // One condition can never hold in this family, so the rule says nothing in it.
+                continue;
+            }
+            let of = u8::try_from(clauses.len()).unwrap_or(u8::MAX);
+            for (clause, conditions) in (1..).zip(clauses) {
+                let conjunction = Action::Conjunction { id: rule.id, clause, of };
+                flows.extend(
+                    conditions.into_iter().map(|m| table.flow(clause_priority).when(m).then(conjunction.clone())),
+                );
+            }
+            let all = family.ip().with(Field::ConjId, rule.id);
+            let verdict = table.flow(verdict_priority).when(all);
+            flows.push(self.verdict(&stage, rule, action).into_iter().fold(verdict, Flow::then));
+            if self.layout.has(stage.metric) {
+                flows.extend(metrics(&stage, family, rule.id, action));
+            }
+        }
+        flows
+    }
+
+    fn passed(&self, stage: &Stage) -> Action {
+        self.layout.to([stage.metric, stage.next])
+    }
+
+    fn verdict(&self, stage: &Stage, rule: &Rule, action: RuleAction) -> Vec<Action> {
+        let number = u128::from(rule.id);
+        match action {
+            RuleAction::Allow if self.layout.has(stage.metric) => {
+                vec![stage.by.holds(number).load(), self.passed(stage)]
+            }
+            RuleAction::Allow => vec![self.passed(stage)],
+            // Nothing comes after the baseline.
+            RuleAction::Pass if matches!(rule.kind, RuleKind::Baseline { .. }) => vec![self.passed(stage)],
+            RuleAction::Pass => vec![stage.rule.resubmit()],
+            RuleAction::Drop => vec![DENIED_BY.holds(number).load(), DENIED.load(), self.passed(stage)],
+            RuleAction::Reject => {
+                let userdata = [USERDATA_REJECT].into_iter().chain(rule.id.to_be_bytes()).collect();
+                let tell = Action::Controller(Box::new(Controller { userdata, ..Controller::default() }));
+                vec![DENIED_BY.holds(number).load(), DENIED.load(), tell, self.passed(stage)]
+            }
+        }
+    }
+}
+
+/// Packets of connections that all policies have accepted, and errors about them.
+fn accepted(family: Family) -> [Match; 2] {
+    [state::EST, state::REL].map(|known| family.ip().ct(known, state::NEW).mark(CT_ACCEPTED))
+}
+
+/// What a rule did, counted by flows: connections by their first packet, packets and bytes by the rest.
+fn metrics(stage: &Stage, family: Family, id: u32, action: RuleAction) -> Vec<Flow> {
+    let number = u128::from(id);
+    let at = |matches: Match| stage.metric.flow(200).when(matches);
+    match action {
+        RuleAction::Allow => vec![
+            at(family.ip().ct(state::NEW, 0).mark(stage.by.holds(number))).then(stage.next.resubmit()),
+            at(family.ip().ct(0, state::NEW).mark(stage.ct_by.holds(number))).then(stage.next.resubmit()),
+        ],
+        RuleAction::Drop | RuleAction::Reject => vec![at(family.ip().mark(DENIED).mark(DENIED_BY.holds(number)))],
+        RuleAction::Pass => Vec::new(),
+    }
+}
+
+impl Rule {
+    /// The conditions that must hold together, each with the ways in which it can.
+    fn clauses(&self, family: Family) -> Vec<Vec<Match>> {
+        let applied = || match self.direction {
+            Direction::Egress => {
+                let addresses = self.applied_to.iter().flat_map(|pod| &pod.addresses);
+                addresses.filter(|a| Family::of(**a) == family).map(|a| family.ip().from(*a)).collect()
+            }
+            Direction::Ingress => {
+                let here = self.applied_to.iter().filter(|pod| pod.addresses.iter().any(|a| Family::of(*a) == family));
+                here.map(|pod| family.ip().mark(OUT_PORT.holds(u128::from(pod.port.0)))).collect()
+            }
+        };
+        let peers = self.peers.as_ref().map(|blocks| {
+            let field = match self.direction {
+                Direction::Ingress => family.src(),
+                Direction::Egress => family.dst(),
+            };
+            let parts = cidr::union(blocks.iter().filter(|block| Family::of(block.cidr.addr()) == family));
+            parts.into_iter().map(|part| family.ip().within(field, part)).collect()
+        });
+        let ports = self.ports.as_ref().map(|ports| ports.iter().flat_map(|ports| ports.matches(family)).collect());
+        // A conjunction has at least two clauses.
+        let any_peer = (peers.is_none() && ports.is_none()).then(|| vec![family.ip()]);
+        let ends = match self.direction {
+            Direction::Egress => [Some(applied()), peers.or(any_peer)],
+            Direction::Ingress => [peers.or(any_peer), Some(applied())],
+        };
+        ends.into_iter().chain([ports]).flatten().collect()
+    }
+}
+
+impl Ports {
+    fn matches(self, family: Family) -> Vec<Match> {
+        let packets = family.protocol(self.protocol);
+        match self.range {
+            None => vec![packets],
+            Some((first, last)) => masks(first, last)
+                .into_iter()
+                .map(|(value, mask)| packets.clone().with_masked(port_field(self.protocol), value, mask))
+                .collect(),
+        }
+    }
+}

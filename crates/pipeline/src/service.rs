@@ -1,0 +1,255 @@
+//! AntreaProxy: from a Service's address to an endpoint's.
+
+use std::net::IpAddr;
+
+use openflow::action::{Action, Controller, Learn, LearnSource, LearnSpec, Nat, NatSide, Subfield};
+use openflow::field::Field;
+use openflow::flow::Flow;
+use openflow::group::{Bucket, Group};
+use openflow::matching::{Match, eth_type};
+use openflow::port::Port;
+
+use crate::Pipeline;
+use crate::conntrack::commit;
+use crate::family::{Addressed, Family, bits, port_field, proto_number};
+use crate::model::{Affinity, Endpoint, Frontend, FrontendKind, Protocol, ServiceGroup};
+use crate::regs::{
+    Bits, CT_SERVICE, CT_SNAT_BIT, ENDPOINT_IP, ENDPOINT_IP6, ENDPOINT_LEARN, ENDPOINT_PORT, ENDPOINT_SELECT,
+    ENDPOINT_SELECTED, ENDPOINT_STATE, FROM_GATEWAY, FROM_POD, HAIRPIN, Mark, Marked, NODE_PORT, OUT_PORT, REWRITE,
+    REWRITE_BIT, SNAT, SNAT_BIT,
+};
+use crate::tables::Table;
+
+/// What a packet for the agent is about, in the first byte of its userdata.
+pub(crate) const USERDATA_NO_ENDPOINT: u8 = 2;
+/// The weight of every endpoint.
+const WEIGHT: u16 = 100;
+
+fn endpoint_ip(family: Family) -> Bits {
+    match family {
+        Family::V4 => ENDPOINT_IP,
+        Family::V6 => ENDPOINT_IP6,
+    }
+}
+
+impl FrontendKind {
+    fn family(self) -> Family {
+        match self {
+            FrontendKind::ClusterIp(address) | FrontendKind::External(address) => Family::of(address),
+            FrontendKind::NodePort { ipv6: false } => Family::V4,
+            FrontendKind::NodePort { ipv6: true } => Family::V6,
+        }
+    }
+
+    fn is_external(self) -> bool {
+        !matches!(self, FrontendKind::ClusterIp(_))
+    }
+}
+
+impl Pipeline {
+    pub(crate) fn service_base(&self) -> Vec<Flow> {
+        let policy = self.layout.to([Table::AntreaEgress, Table::EgressRule]);
+        let mut flows = vec![
+            Table::ServiceHairpin.flow(0).then(self.layout.to([Table::ServiceConntrack, Table::Conntrack])),
+            Table::SessionAffinity.flow(0).then(ENDPOINT_SELECT.load()),
+            Table::ServiceLb.flow(0).then(Table::EndpointDnat.resubmit()),
+            // An endpoint that is gone: another is chosen.
+            Table::EndpointDnat
+                .flow(190)
+                .when(Match::any().mark(ENDPOINT_SELECTED))
+                .then(ENDPOINT_SELECT.load())
+                .then(Table::ServiceLb.resubmit()),
+            Table::EndpointDnat.flow(0).then(policy),
+            Table::HairpinSnat.flow(0).then(Table::L2ForwardingOut.resubmit()),
+            Table::L2ForwardingOut.flow(210).when(Match::any().mark(HAIRPIN)).then(Action::Output(Port::IN_PORT)),
+        ];
+        for (family, address) in self.node.addresses.iter() {
+            flows.push(
+                Table::ServiceHairpin
+                    .flow(200)
+                    .when(family.ip().to(address.hairpin))
+                    .then(Action::Move { src: Subfield::whole(family.src()), dst: Subfield::whole(family.dst()) })
+                    .then(HAIRPIN.load())
+                    .then(self.layout.to([Table::ServiceConntrack, Table::Conntrack])),
+            );
+        }
+        if self.has_proxy_all() {
+            flows.extend(self.node_port_addresses());
+            for (family, _) in self.node.addresses.iter() {
+                // From the host to the host: the switch sends nothing back by itself.
+                let gateway = OUT_PORT.holds(u128::from(self.node.gateway.port.0));
+                flows.push(
+                    Table::HairpinSnat
+                        .flow(200)
+                        .when(family.ip().mark(FROM_GATEWAY).mark(gateway))
+                        .then(HAIRPIN.load())
+                        .then(Table::L2ForwardingOut.resubmit()),
+                );
+            }
+        }
+        flows
+    }
+
+    fn node_port_addresses(&self) -> Vec<Flow> {
+        let own = self.node.addresses.iter().flat_map(|(_, address)| [address.gateway, address.virtual_service]);
+        own.chain(self.node.node_port_addresses.iter().copied())
+            .map(|address| {
+                Table::ServiceClassifier.flow(200).when(Family::of(address).ip().to(address)).then(NODE_PORT.load())
+            })
+            .collect()
+    }
+
+    pub(crate) fn service_frontend(&self, frontend: &Frontend, cookie: u64) -> Vec<Flow> {
+        let choose = |priority, matches: Match, group, snat: bool| {
+            let state = if frontend.affinity.is_some() { ENDPOINT_LEARN } else { ENDPOINT_SELECTED };
+            let mut flow =
+                Table::ServiceLb.flow(priority).cookie(cookie).when(matches).then(state.load()).then(REWRITE.load());
+            if snat && frontend.kind.is_external() {
+                flow = flow.then(SNAT.load());
+            }
+            flow.then(Action::Group(group))
+        };
+        let any_client = || frontend.when(ENDPOINT_SELECT);
+        let mut flows = vec![match frontend.group {
+            Some(group) => choose(200, any_client(), group, frontend.snat),
+            None => Table::ServiceLb.flow(200).cookie(cookie).when(any_client()).then(refuse()),
+        }];
+        if let Some(group) = frontend.in_cluster_group {
+            for client in self.in_cluster_clients(frontend.kind.family()) {
+                flows.push(choose(210, client(any_client()), group, false));
+            }
+        }
+        let has_endpoints = frontend.group.or(frontend.in_cluster_group).is_some();
+        if let Some(affinity) = frontend.affinity.filter(|_| has_endpoints) {
+            flows.push(
+                Table::ServiceLb
+                    .flow(190)
+                    .cookie(cookie)
+                    .when(frontend.when(ENDPOINT_LEARN))
+                    .then(frontend.learn(affinity, cookie))
+                    .then(ENDPOINT_SELECTED.load())
+                    .then(Table::EndpointDnat.resubmit()),
+            );
+        }
+        flows
+    }
+
+    /// Conditions that tell a Pod of this Node, or the Node itself, from clients outside.
+    fn in_cluster_clients(&self, family: Family) -> Vec<Box<dyn Fn(Match) -> Match>> {
+        let mut clients: Vec<Box<dyn Fn(Match) -> Match>> = vec![Box::new(|matches| matches.mark(FROM_POD))];
+        for (_, address) in self.node.addresses.iter().filter(|(f, _)| *f == family) {
+            for host in [address.gateway, address.node] {
+                clients.push(Box::new(move |matches| matches.mark(FROM_GATEWAY).from(host)));
+            }
+        }
+        clients
+    }
+
+    pub(crate) fn service_endpoint(&self, protocol: Protocol, endpoint: &Endpoint) -> Vec<Flow> {
+        let family = Family::of(endpoint.address);
+        let chosen = family
+            .protocol(protocol)
+            .mark(endpoint_ip(family).holds(bits(endpoint.address)))
+            .mark(ENDPOINT_PORT.holds(u128::from(endpoint.port)))
+            .mark(ENDPOINT_SELECTED);
+        let nat = Nat {
+            side: Some(NatSide::Dst),
+            address: Some(endpoint.address),
+            port: Some(endpoint.port),
+            ..Nat::default()
+        };
+        // The need to translate the source outlives the first packet: it may come again before there is an answer.
+        let exec = vec![CT_SERVICE.load(), Action::Move { src: SNAT_BIT.subfield(), dst: CT_SNAT_BIT.subfield() }];
+        let policy = self.layout.first_of([Table::AntreaEgress, Table::EgressRule]);
+        let mut flows =
+            vec![Table::EndpointDnat.flow(200).when(chosen).then(commit(family.dnat_zone(), policy, Some(nat), exec))];
+        if endpoint.is_local_pod {
+            flows.extend(self.hairpin(family, endpoint.address));
+        }
+        flows
+    }
+
+    /// A Pod that is its own endpoint needs another source, or it would talk to itself without us.
+    fn hairpin(&self, family: Family, address: IpAddr) -> Option<Flow> {
+        let (_, own) = self.node.addresses.iter().find(|(f, _)| *f == family)?;
+        let itself = family.ip().from(address).to(address);
+        Some(
+            Table::HairpinSnat
+                .flow(200)
+                .when(itself)
+                .then(Action::set(family.src(), bits(own.hairpin)))
+                .then(HAIRPIN.load())
+                .then(Table::L2ForwardingOut.resubmit()),
+        )
+    }
+
+    #[expect(clippy::unused_self, reason = "all compilers are asked the same way")]
+    pub(crate) fn service_group(&self, group: &ServiceGroup) -> Group {
+        let next = if group.affinity { Table::ServiceLb } else { Table::EndpointDnat };
+        let buckets = (0..).zip(group.endpoints.iter().take(ServiceGroup::MAX_ENDPOINTS)).map(|(id, endpoint)| {
+            let address = endpoint_ip(Family::of(endpoint.address)).holds(bits(endpoint.address));
+            let port = ENDPOINT_PORT.holds(u128::from(endpoint.port));
+            let actions = vec![address.load(), port.load(), next.resubmit()];
+            Bucket { id, weight: Some(WEIGHT), actions, ..Bucket::default() }
+        });
+        Group::select(group.id, buckets.collect())
+    }
+}
+
+/// Nobody answers: the agent tells the client.
+fn refuse() -> Action {
+    Action::Controller(Box::new(Controller { userdata: vec![USERDATA_NO_ENDPOINT], ..Controller::default() }))
+}
+
+impl Frontend {
+    /// Packets for this frontend whose choice of an endpoint is in this state.
+    fn when(&self, state: Mark) -> Match {
+        let packets = self.kind.family().protocol(self.protocol).with(port_field(self.protocol), self.port).mark(state);
+        match self.kind {
+            FrontendKind::ClusterIp(address) | FrontendKind::External(address) => packets.to(address),
+            FrontendKind::NodePort { .. } => packets.mark(NODE_PORT),
+        }
+    }
+
+    /// Remembers the endpoint for the client.
+    fn learn(&self, affinity: Affinity, cookie: u64) -> Action {
+        let family = self.kind.family();
+        let eth = match family {
+            Family::V4 => eth_type::IPV4,
+            Family::V6 => eth_type::IPV6,
+        };
+        let is = |field: Field, value: u128| LearnSpec::Match {
+            dst: Subfield::whole(field),
+            src: LearnSource::Value(value),
+        };
+        let same = |field: Field| LearnSpec::Match {
+            dst: Subfield::whole(field),
+            src: LearnSource::Field(Subfield::whole(field)),
+        };
+        let keep = |bits: Bits| LearnSpec::Load { dst: bits.subfield(), src: LearnSource::Field(bits.subfield()) };
+        let load = |bits: Bits, value: u128| LearnSpec::Load { dst: bits.subfield(), src: LearnSource::Value(value) };
+        let mut specs = vec![
+            is(Field::EthType, u128::from(eth)),
+            is(Field::IpProto, u128::from(proto_number(self.protocol))),
+            same(port_field(self.protocol)),
+            same(family.dst()),
+            same(family.src()),
+            keep(endpoint_ip(family)),
+            keep(ENDPOINT_PORT),
+            load(ENDPOINT_STATE, 2),
+            load(REWRITE_BIT, 1),
+        ];
+        if self.snat && self.kind.is_external() {
+            specs.push(load(SNAT_BIT, 1));
+        }
+        Action::Learn(Box::new(Learn {
+            table: Table::SessionAffinity.id(),
+            priority: 200,
+            hard_timeout: u16::try_from(affinity.seconds).unwrap_or(u16::MAX),
+            cookie,
+            delete_learned: true,
+            specs,
+            ..Learn::default()
+        }))
+    }
+}

@@ -1,0 +1,6 @@
+//! The pipelines against their specification.
+
+#[cfg(test)]
+mod compilers;
+#[cfg(test)]
+mod golden;
