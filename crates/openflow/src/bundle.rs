@@ -2,6 +2,8 @@
 
 use bitflags::bitflags;
 
+use crate::flow::{EncodedFlow, FlowMod};
+use crate::group::GroupMod;
 use crate::header::{HEADER_LEN, Header, TooLong, kind, put_message};
 use crate::property::end;
 use crate::wire::{DecodeError, Decoded, Put, Reader};
@@ -143,6 +145,51 @@ impl BundleAdd {
         }
         end(reader, "bundle add")?;
         Ok(BundleAdd { id, flags, message: message.to_vec() })
+    }
+}
+
+/// What a bundle can hold.
+pub trait Bundled {
+    /// The message's type.
+    fn kind(&self) -> u8;
+    /// Appends what follows the message's header.
+    fn put_body(&self, out: &mut Vec<u8>);
+}
+
+impl Bundled for FlowMod {
+    fn kind(&self) -> u8 {
+        kind::FLOW_MOD
+    }
+    fn put_body(&self, out: &mut Vec<u8>) {
+        self.encode(out);
+    }
+}
+
+impl Bundled for GroupMod {
+    fn kind(&self) -> u8 {
+        kind::GROUP_MOD
+    }
+    fn put_body(&self, out: &mut Vec<u8>) {
+        self.encode(out);
+    }
+}
+
+/// Adds the flow.
+impl Bundled for EncodedFlow {
+    fn kind(&self) -> u8 {
+        kind::FLOW_MOD
+    }
+    fn put_body(&self, out: &mut Vec<u8>) {
+        self.put_add(out);
+    }
+}
+
+impl<T: Bundled + ?Sized> Bundled for &T {
+    fn kind(&self) -> u8 {
+        (**self).kind()
+    }
+    fn put_body(&self, out: &mut Vec<u8>) {
+        (**self).put_body(out);
     }
 }
 

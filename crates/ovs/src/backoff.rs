@@ -39,6 +39,11 @@ impl Backoff {
         self.attempt
     }
 
+    /// Whether the last attempt is worth a line in the log: the first is, and then ever fewer.
+    pub fn is_news(&self) -> bool {
+        self.attempt.is_power_of_two()
+    }
+
     /// Starts again from `min`: the last attempt was a success.
     pub fn reset(&mut self) {
         self.attempt = 0;

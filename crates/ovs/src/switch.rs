@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use openflow::bundle::Bundled;
 use openflow::control::{Features, SwitchConfig};
 use openflow::flow::{FlowRequest, FlowStats};
 use openflow::group::{ALL_GROUPS, Group};
@@ -26,7 +27,6 @@ use openflow::packet::PacketInFormat;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-pub use self::bundle::Bundled;
 pub use self::dump::Dump;
 pub use self::error::{BundleError, RequestError};
 pub use self::events::{Event, Events};

@@ -27,6 +27,7 @@ pub fn until<T>(what: impl Display, timeout: Duration, mut condition: impl FnMut
         if last {
             bail!("waited {:.1} s in vain for {what}", start.elapsed().as_secs_f64());
         }
+        #[expect(clippy::disallowed_methods, reason = "this is the one place where tests sleep")]
         thread::sleep(pause.min(timeout.saturating_sub(start.elapsed())));
         pause = (pause * 3 / 2).min(LONGEST_PAUSE);
     }

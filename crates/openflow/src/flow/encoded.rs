@@ -10,7 +10,8 @@ const COOKIE: std::ops::Range<usize> = 0..8;
 const TABLE: usize = 16;
 const COMMAND: usize = 17;
 const PRIORITY: std::ops::Range<usize> = 22..24;
-const FLAGS: std::ops::Range<usize> = 36..38;
+const TIMEOUTS: std::ops::Range<usize> = 18..22;
+const FLAGS_AND_IMPORTANCE: std::ops::Range<usize> = 36..40;
 const MATCH: usize = 40;
 
 /// A flow in encoded form.
@@ -71,7 +72,7 @@ impl EncodedFlow {
         if let Some(command) = out.get_mut(start + COMMAND) {
             *command = FlowCommand::DeleteStrict as u8;
         }
-        for range in [COOKIE, FLAGS] {
+        for range in [COOKIE, TIMEOUTS, FLAGS_AND_IMPORTANCE] {
             if let Some(bytes) = out.get_mut(start + range.start..start + range.end) {
                 bytes.fill(0);
             }
@@ -144,7 +145,9 @@ mod tests {
     #[test]
     fn the_delete_names_exactly_the_flow() {
         let mut bytes = Vec::new();
-        encoded("cookie=0x7, table=1, priority=5,send_flow_rem,tcp,tp_dst=80 actions=NORMAL").put_delete(&mut bytes);
+        let text = "cookie=0x7, idle_timeout=1, hard_timeout=2, importance=3, table=1, priority=5,send_flow_rem,tcp,tp_dst=80 \
+                    actions=NORMAL";
+        encoded(text).put_delete(&mut bytes);
         let delete = FlowMod::decode(&mut Reader::new(&bytes)).unwrap();
         let flow: Flow = "table=1, priority=5,tcp,tp_dst=80 actions=drop".parse().unwrap();
         assert_eq!(delete, FlowMod::delete_strict(&flow));

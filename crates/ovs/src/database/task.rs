@@ -5,7 +5,7 @@ use ovsdb::replica::Replica;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
 use super::call::Call;
@@ -50,15 +50,15 @@ impl Task {
                 // What we have may be wrong, so the next monitor asks for everything.
                 self.replica.forget_position();
             }
-            let attempts = self.backoff.attempts();
             let (reason, retry_in) = (lost.to_string(), self.backoff.next_delay());
-            if attempts.is_power_of_two() || attempts == 0 {
+            let attempts = self.backoff.attempts();
+            if self.backoff.is_news() {
                 warn!(database = self.config.database, attempts, ?retry_in, "waiting for the database: {reason}");
             } else {
                 debug!(database = self.config.database, attempts, ?retry_in, "waiting for the database: {reason}");
             }
             self.status.send_replace(Status::Waiting { reason, retry_in });
-            sleep(retry_in).await;
+            sleep_until(Instant::now() + retry_in).await;
         }
     }
 

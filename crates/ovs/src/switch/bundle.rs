@@ -1,9 +1,6 @@
 //! Many changes at one instant.
 
-use openflow::bundle::{BundleControl, BundleFlags, BundleId, BundleStep, put_bundle_add};
-use openflow::flow::{EncodedFlow, FlowMod};
-use openflow::group::GroupMod;
-use openflow::header::kind;
+use openflow::bundle::{BundleControl, BundleFlags, BundleId, BundleStep, Bundled, put_bundle_add};
 use openflow::message::Message;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::OwnedWriteHalf;
@@ -23,51 +20,6 @@ const OPEN: u32 = 1;
 const BARRIER: u32 = 2;
 const COMMIT: u32 = 3;
 const FIRST: u32 = 4;
-
-/// What a bundle can hold.
-pub trait Bundled {
-    /// The message's type.
-    fn kind(&self) -> u8;
-    /// Appends what follows the message's header.
-    fn put_body(&self, out: &mut Vec<u8>);
-}
-
-impl Bundled for FlowMod {
-    fn kind(&self) -> u8 {
-        kind::FLOW_MOD
-    }
-    fn put_body(&self, out: &mut Vec<u8>) {
-        self.encode(out);
-    }
-}
-
-impl Bundled for GroupMod {
-    fn kind(&self) -> u8 {
-        kind::GROUP_MOD
-    }
-    fn put_body(&self, out: &mut Vec<u8>) {
-        self.encode(out);
-    }
-}
-
-/// Adds the flow.
-impl Bundled for EncodedFlow {
-    fn kind(&self) -> u8 {
-        kind::FLOW_MOD
-    }
-    fn put_body(&self, out: &mut Vec<u8>) {
-        self.put_add(out);
-    }
-}
-
-impl<T: Bundled + ?Sized> Bundled for &T {
-    fn kind(&self) -> u8 {
-        (**self).kind()
-    }
-    fn put_body(&self, out: &mut Vec<u8>) {
-        (**self).put_body(out);
-    }
-}
 
 /// Opens a bundle, fills it, and commits it once the switch has taken every message.
 pub(super) async fn commit<I>(config: &Config, messages: I) -> Result<(), BundleError>

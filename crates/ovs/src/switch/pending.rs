@@ -51,6 +51,8 @@ struct Waiting {
     deadline: Instant,
     /// The first xid of the call; the last is the key.
     first: u32,
+    /// Whether its last message is a barrier that was added to see the others done.
+    fenced: bool,
     /// The first message that was refused.
     refused: Option<RequestError>,
     parts: Vec<ReplyBody>,
@@ -67,6 +69,7 @@ impl Pending {
     /// Writes a call's messages to `out` and waits for their answer until `deadline`.
     pub(super) fn start(&mut self, call: Call, deadline: Instant, out: &mut Vec<u8>) {
         let mark = out.len();
+        let fenced = matches!(call, Call::Apply { .. });
         let (messages, reply) = match call {
             Call::Request { message, reply } => (vec![message], reply),
             Call::Multipart { request, reply } => (vec![Message::MultipartRequest(request)], reply),
@@ -88,7 +91,7 @@ impl Pending {
                 return;
             }
         }
-        self.calls.insert(last, Waiting { reply, deadline, first, refused: None, parts: Vec::new() });
+        self.calls.insert(last, Waiting { reply, deadline, first, fenced, refused: None, parts: Vec::new() });
     }
 
     /// Appends a message that nobody waits for.
@@ -128,11 +131,9 @@ impl Pending {
                     }
                 }
             }
-            Ok(Message::BarrierReply) if xid == last => {
+            Ok(Message::BarrierReply) if xid == last && self.calls.get(&last).is_some_and(|call| call.fenced) => {
                 let refused = self.calls.get_mut(&last).and_then(|call| call.refused.take());
-                // A barrier may also have been asked for by itself.
-                let answer = if first == last { Answer::Message(Message::BarrierReply) } else { Answer::Done };
-                self.finish(last, refused.map_or(Ok(answer), Err));
+                self.finish(last, refused.map_or(Ok(Answer::Done), Err));
             }
             Ok(message) if xid == last => self.finish(last, Ok(Answer::Message(message))),
             Err(error) if xid == last => self.finish(last, Err(error.into())),

@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::connection::{Receiver, connect, echo_reply, xid};
 use super::error::{ConnectionError, RequestError};
@@ -75,7 +75,12 @@ impl Task {
                 Err(error) => error.to_string(),
             };
             let retry_in = backoff.next_delay();
-            warn!(socket = %self.config.socket.display(), %reason, ?retry_in, "waiting for the switch");
+            let (socket, attempts) = (self.config.socket.display(), backoff.attempts());
+            if backoff.is_news() {
+                warn!(%socket, attempts, ?retry_in, "waiting for the switch: {reason}");
+            } else {
+                debug!(%socket, attempts, ?retry_in, "waiting for the switch: {reason}");
+            }
             self.status.send_replace(Status::Waiting { reason: reason.clone(), retry_in });
             if !self.wait(retry_in, &reason).await {
                 return;

@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod database;
 #[cfg(test)]
+mod delta;
+#[cfg(test)]
 mod odd_server;
 #[cfg(test)]
 mod restarts;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use openflow::action::{Action, Controller};
 use openflow::arbitrary;
+use openflow::bundle::Bundled;
 use openflow::flow::{Flow, FlowFlags, FlowMod, FlowRequest};
 use openflow::group::{Group, GroupMod};
 use openflow::matching::Match;
@@ -12,7 +13,7 @@ use openflow::message::Message;
 use openflow::meter::{Meter, MeterId, MeterMod};
 use openflow::multipart::{MultipartRequest, ReplyBody};
 use openflow::port::Port;
-use ovs::switch::{BundleError, Bundled, Config, Event, Events, RequestError, Status, Switch};
+use ovs::switch::{BundleError, Config, Event, Events, RequestError, Status, Switch};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -20,7 +21,7 @@ use proptest::test_runner::TestRunner;
 use testkit::Ovs;
 
 /// A sandbox with a bridge, and a client of it.
-pub async fn connected(configure: impl FnOnce(&mut Config)) -> (Ovs, Switch, Events) {
+pub(crate) async fn connected(configure: impl FnOnce(&mut Config)) -> (Ovs, Switch, Events) {
     let ovs = Ovs::start().unwrap();
     ovs.add_bridge("br0").unwrap();
     let mut config = Config::new(ovs.mgmt_socket("br0"));
@@ -34,7 +35,7 @@ fn flow(text: &str) -> Flow {
     text.parse().unwrap()
 }
 
-pub async fn flows(switch: &Switch) -> Vec<Flow> {
+pub(crate) async fn flows(switch: &Switch) -> Vec<Flow> {
     let mut dump = switch.dump_flows(FlowRequest::default()).await.unwrap();
     let mut flows = Vec::new();
     while let Some(entry) = dump.next().await.unwrap() {
@@ -43,7 +44,7 @@ pub async fn flows(switch: &Switch) -> Vec<Flow> {
     flows
 }
 
-async fn groups(switch: &Switch) -> Vec<Group> {
+pub(crate) async fn groups(switch: &Switch) -> Vec<Group> {
     let mut dump = switch.dump_groups().await.unwrap();
     let mut groups = Vec::new();
     while let Some(group) = dump.next().await.unwrap() {
@@ -100,6 +101,7 @@ async fn requests_are_answered_and_refusals_reach_the_one_who_asked() {
 async fn of_messages_without_answer_the_refused_one_is_named() {
     let (_ovs, switch, _events) = connected(|_| {}).await;
     let meter = |id| Message::MeterMod(MeterMod::Add(Meter::drop_pktps(MeterId(id), 100, 50)));
+    switch.apply(Vec::new()).await.unwrap();
     switch.apply(vec![meter(1), meter(2)]).await.unwrap();
     let error = switch.apply(vec![meter(3), meter(2), meter(4)]).await.unwrap_err();
     let RequestError::Refused { index: 1, error } = error else { panic!("{error}") };

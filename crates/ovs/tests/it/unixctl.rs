@@ -85,9 +85,11 @@ async fn a_trace_says_what_would_happen_and_counters_what_did() {
     let error = control.trace("nobridge", "ip").await.unwrap_err();
     assert!(matches!(&error, UnixctlError::Refused { message, .. } if message.contains("unknown bridge")), "{error}");
     assert!(!error.is_transient());
+    // The daemon sums its counters up every few seconds.
     let counted = async {
+        let mut ticks = tokio::time::interval(Duration::from_millis(20));
         while control.coverage().await.unwrap().total("bridge_reconfigure") == 0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            ticks.tick().await;
         }
     };
     tokio::time::timeout(PATIENCE, counted).await.unwrap();

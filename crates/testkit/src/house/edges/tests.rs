@@ -52,6 +52,11 @@ fn what_the_architecture_asks_for_is_allowed() {
         "ovs -> ovsdb",
         "ovs -> tokio",
         "ovs -> testkit (dev)",
+        "ovs -> delta (dev)",
+        "openflow -> openflow (dev)",
+        "benches -> ovs",
+        "benches -> delta",
+        "benches -> testkit",
         "k8s -> kube",
         "k8s -> apiserver (dev)",
         "testkit -> nix",
@@ -104,6 +109,7 @@ fn the_testkit_is_for_tests_and_knows_nobody() {
 #[test]
 fn the_embedded_kubernetes_api_is_not_shipped() {
     assert_bad("antrea-agent -> apiserver", "linked by antrea-lab and by tests only");
+    assert_bad("benches -> antrea-agent", "benches measure crates, not programs");
 }
 
 #[test]

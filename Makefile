@@ -1,0 +1,53 @@
+# The one entry: `make help` lists what there is.
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+CARGO ?= cargo
+
+.PHONY: help
+help: ## List every target with a line each
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## Install what is missing from Debian (fast and silent when nothing is)
+	@scripts/setup
+
+.PHONY: build
+build: setup ## Build everything
+	$(CARGO) build --workspace --locked
+
+.PHONY: test
+test: setup ## Pass every test, on a fresh machine too
+	$(CARGO) test --workspace --locked
+
+.PHONY: lint
+lint: setup ## Check format and lints
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+.PHONY: format
+format: ## Format the sources
+	$(CARGO) fmt --all
+
+.PHONY: audit
+audit: ## Check licences, banned crates and sources of all dependencies
+	@scripts/cargo-tool cargo-deny 0.20.2
+	$(CARGO) deny --locked check licenses bans sources
+
+.PHONY: proptest-long
+proptest-long: setup ## The property tests against the real tools, 10,000 cases and more each (CASES=n)
+	PROPTEST_CASES=$${CASES:-20000} $(CARGO) test --release --locked -p openflow -p ovsdb -p ovs -p delta
+
+.PHONY: fuzz
+fuzz: setup ## Fuzz every decoder, a million executions each (RUNS=n)
+	@scripts/cargo-tool cargo-fuzz 0.13.2
+	@scripts/fuzz
+
+.PHONY: bench-ovs
+bench-ovs: setup ## Flows and groups to the switch, beside ovs-ofctl
+	$(CARGO) run --release --locked -p benches --bin bench-ovs
+
+.PHONY: clean
+clean: ## Remove what was built
+	$(CARGO) clean

@@ -1,0 +1,94 @@
+//! Measuring, and saying what was measured.
+//!
+//! *Role.* What the benchmarks share: a figure and how it is printed, the median of several runs, and an allocator that knows
+//! how much memory was in use at most.
+//!
+//! *Invariants.* A figure is a line: `figure=NAME ours=N[unit] peer=N[unit] ratio=N goal=N`. A goal that is missed is printed as
+//! missed, and the benchmark still ends well: it measures, it does not judge.
+//!
+//! *Not here.* Tests: nothing here asserts a speed.
+
+pub mod memory;
+
+use std::fmt;
+use std::time::Duration;
+
+/// What a goal is about.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Goal {
+    /// Ours divided by the peer's is at most this.
+    Ratio(f64),
+    /// Ours is at most this.
+    Ours(f64),
+}
+
+/// One measured figure.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Figure {
+    /// Its name.
+    pub name: &'static str,
+    /// The unit of both sides.
+    pub unit: &'static str,
+    /// What we measured of ourselves.
+    pub ours: f64,
+    /// What we measured of the other side, where there is one.
+    pub peer: Option<f64>,
+    /// The limit that we set ourselves.
+    pub goal: Goal,
+}
+
+impl Figure {
+    /// Whether the goal is missed.
+    pub fn is_missed(&self) -> bool {
+        match (self.goal, self.peer) {
+            (Goal::Ours(limit), _) => self.ours > limit,
+            (Goal::Ratio(limit), Some(peer)) => self.ours / peer > limit,
+            (Goal::Ratio(_), None) => false,
+        }
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "figure={} ours={}{}", self.name, short(self.ours), self.unit)?;
+        if let Some(peer) = self.peer {
+            write!(f, " peer={}{} ratio={:.3}", short(peer), self.unit, self.ours / peer)?;
+        }
+        let (Goal::Ratio(goal) | Goal::Ours(goal)) = self.goal;
+        write!(f, " goal={goal}")?;
+        if self.is_missed() { f.write_str(" missed") } else { Ok(()) }
+    }
+}
+
+/// Three digits are what a noisy machine can stand for.
+fn short(value: f64) -> String {
+    if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.3}") }
+}
+
+/// The middle one of several measurements, in seconds; zero of none.
+pub fn median(times: &[Duration]) -> f64 {
+    let mut sorted = times.to_vec();
+    sorted.sort();
+    sorted.get(sorted.len() / 2).map_or(0.0, Duration::as_secs_f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_a_line_and_a_missed_goal_is_said() {
+        let mut figure = Figure { name: "flows", unit: "s", ours: 0.5, peer: Some(1.0), goal: Goal::Ratio(0.8) };
+        assert_eq!(figure.to_string(), "figure=flows ours=0.500s peer=1.000s ratio=0.500 goal=0.8");
+        figure.ours = 0.9;
+        assert_eq!(figure.to_string(), "figure=flows ours=0.900s peer=1.000s ratio=0.900 goal=0.8 missed");
+        let memory = Figure { name: "bytes-per-flow", unit: "B", ours: 601.0, peer: None, goal: Goal::Ours(600.0) };
+        assert_eq!(memory.to_string(), "figure=bytes-per-flow ours=601B goal=600 missed");
+    }
+
+    #[test]
+    fn the_median_is_the_middle_one() {
+        let seconds = |n| Duration::from_secs(n);
+        assert!((median(&[seconds(9), seconds(1), seconds(3)]) - 3.0).abs() < 1e-9);
+    }
+}

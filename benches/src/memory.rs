@@ -1,0 +1,65 @@
+//! How much memory is in use, and how much was at most.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// The system's allocator, counting.
+#[derive(Debug, Default)]
+pub struct Counting {
+    live: AtomicUsize,
+    peak: AtomicUsize,
+}
+
+impl Counting {
+    /// Nothing in use yet.
+    pub const fn new() -> Self {
+        Self { live: AtomicUsize::new(0), peak: AtomicUsize::new(0) }
+    }
+
+    /// Bytes in use now.
+    pub fn live(&self) -> usize {
+        self.live.load(Relaxed)
+    }
+
+    /// Most bytes that were in use since the last [`Counting::reset_peak`].
+    pub fn peak(&self) -> usize {
+        self.peak.load(Relaxed)
+    }
+
+    /// Forgets the peak so far.
+    pub fn reset_peak(&self) {
+        self.peak.store(self.live(), Relaxed);
+    }
+
+    fn grown(&self, by: usize) {
+        let live = self.live.fetch_add(by, Relaxed) + by;
+        self.peak.fetch_max(live, Relaxed);
+    }
+
+    fn shrunk(&self, by: usize) {
+        self.live.fetch_sub(by, Relaxed);
+    }
+}
+
+// Each call goes to the system's allocator unchanged.
+#[expect(unsafe_code, reason = "the trait is unsafe to implement; nothing is done to memory here")]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        self.grown(layout.size());
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        self.shrunk(layout.size());
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        self.grown(new_size);
+        self.shrunk(layout.size());
+        // SAFETY: the caller keeps the contract of `realloc`.
+        unsafe { System.realloc(memory, layout, new_size) }
+    }
+}

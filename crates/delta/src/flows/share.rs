@@ -1,0 +1,336 @@
+//! One flow and who wants it: what each owner asks for, and what becomes of it together.
+
+use std::borrow::Cow;
+
+use openflow::action::Action;
+use openflow::flow::{EncodedFlow, Flow};
+
+/// One `conjunction` action.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Clause {
+    id: u32,
+    clause: u8,
+    of: u8,
+}
+
+/// That an owner wants one clause in a flow.
+#[derive(Clone, Debug)]
+pub(super) struct Share<O> {
+    owner: Option<O>,
+    cookie: u64,
+    clause: Clause,
+}
+
+/// Who wants a flow. The owner `None`, smaller than any, stands for what was found in the switch and may yet be wanted.
+#[derive(Clone, Debug)]
+pub(super) enum Shares<O> {
+    /// Nobody: the flow is no more than its key.
+    Nobody,
+    /// One owner, exactly the flow that is held.
+    One(Option<O>),
+    /// Owners that all want clauses only, by owner and clause; the flow that is held has no cookie and no actions.
+    #[expect(clippy::box_collection, reason = "one word in each of very many flows")]
+    Clauses(Box<Vec<Share<O>>>),
+    /// Anything else, by owner; the flow that is held is no more than its key.
+    #[expect(clippy::box_collection, reason = "one word in each of very many flows")]
+    Mixed(Box<Vec<(Option<O>, EncodedFlow)>>),
+}
+
+/// A flow and who wants it.
+#[derive(Clone, Debug)]
+pub(super) struct Shared<O> {
+    flow: EncodedFlow,
+    shares: Shares<O>,
+}
+
+/// What an owner wants, in the form that is easy to work with.
+type Part<O> = (Option<O>, Flow);
+
+impl<O: Ord + Clone> Shared<O> {
+    pub(super) fn one(owner: Option<O>, flow: EncodedFlow) -> Self {
+        Self { flow, shares: Shares::One(owner) }
+    }
+
+    /// A flow that nobody wants; no more is kept than it takes to remove it.
+    pub(super) fn nobody(flow: &Flow) -> Self {
+        Self { flow: encode(&key(flow)), shares: Shares::Nobody }
+    }
+
+    /// A flow with the right key; of the rest nothing is promised.
+    pub(super) fn key(&self) -> &EncodedFlow {
+        &self.flow
+    }
+
+    pub(super) fn is_wanted(&self) -> bool {
+        match &self.shares {
+            Shares::Nobody => false,
+            Shares::One(owner) => owner.is_some(),
+            Shares::Clauses(list) => list.last().is_some_and(|share| share.owner.is_some()),
+            Shares::Mixed(list) => list.last().is_some_and(|(owner, _)| owner.is_some()),
+        }
+    }
+
+    /// Whether something that was found in the switch has a part in it.
+    pub(super) fn is_haunted(&self) -> bool {
+        match &self.shares {
+            Shares::Nobody => false,
+            Shares::One(owner) => owner.is_none(),
+            Shares::Clauses(list) => list.first().is_some_and(|share| share.owner.is_none()),
+            Shares::Mixed(list) => list.first().is_some_and(|(owner, _)| owner.is_none()),
+        }
+    }
+
+    /// Whether owners may disagree.
+    pub(super) fn may_conflict(&self) -> bool {
+        matches!(self.shares, Shares::Mixed(_))
+    }
+
+    /// Whether it is what this owner alone wants.
+    pub(super) fn is_just(&self, owner: &O, flow: &EncodedFlow) -> bool {
+        matches!(&self.shares, Shares::One(Some(o)) if o == owner) && self.flow == *flow
+    }
+
+    /// Who wants it, each once, in order.
+    pub(super) fn owners(&self) -> Vec<O> {
+        let mut owners: Vec<O> = match &self.shares {
+            Shares::Nobody => Vec::new(),
+            Shares::One(owner) => owner.iter().cloned().collect(),
+            Shares::Clauses(list) => list.iter().filter_map(|share| share.owner.clone()).collect(),
+            Shares::Mixed(list) => list.iter().filter_map(|(owner, _)| owner.clone()).collect(),
+        };
+        owners.dedup();
+        owners
+    }
+
+    /// The flow that the switch should hold; for a flow that nobody wants, its key.
+    pub(super) fn effective(&self) -> Cow<'_, EncodedFlow> {
+        match &self.shares {
+            Shares::Nobody | Shares::One(_) => Cow::Borrowed(&self.flow),
+            Shares::Clauses(list) => {
+                let cookie = list.first().map_or(0, |share| share.cookie);
+                let clauses = list.iter().map(|share| share.clause).collect();
+                Cow::Owned(encode(&with_clauses(self.flow.decode(), cookie, clauses)))
+            }
+            Shares::Mixed(_) => Cow::Owned(encode(&unite(&self.parts()))),
+        }
+    }
+
+    /// At least as many bytes as the effective flow has.
+    pub(super) fn len_bound(&self) -> usize {
+        match &self.shares {
+            Shares::Nobody | Shares::One(_) => self.flow.len(),
+            Shares::Clauses(list) => self.flow.len() + 8 + list.len() * 16,
+            Shares::Mixed(list) => list.iter().map(|(_, flow)| flow.len()).sum(),
+        }
+    }
+
+    /// What every owner wants.
+    pub(super) fn wanted(&self) -> impl Iterator<Item = Flow> {
+        self.parts().into_iter().filter(|(owner, _)| owner.is_some()).map(|(_, flow)| flow)
+    }
+
+    /// The first owner, and whoever wants something that does not go with it.
+    pub(super) fn conflicts(&self) -> Vec<(O, O)> {
+        let Shares::Mixed(_) = &self.shares else { return Vec::new() };
+        let parts = self.parts();
+        let mut real = parts.iter().filter_map(|(owner, flow)| Some((owner.as_ref()?, flow)));
+        let Some((winner, first)) = real.next() else { return Vec::new() };
+        let mut losers: Vec<_> = real.filter(|(_, flow)| !agree(first, flow)).map(|(loser, _)| loser.clone()).collect();
+        losers.dedup();
+        losers.into_iter().map(|loser| (winner.clone(), loser)).collect()
+    }
+
+    /// Replaces all that an owner wants here; says whether the effective flow is another one, or there is none any more.
+    pub(super) fn replace(&mut self, owner: Option<&O>, mut given: Vec<EncodedFlow>) -> bool {
+        if let (Shares::One(only), 1) = (&self.shares, given.len())
+            && only.as_ref() == owner
+            && let Some(flow) = given.pop()
+        {
+            let changed = flow != self.flow;
+            self.flow = flow;
+            return changed;
+        }
+        let given: Vec<Flow> = given.iter().map(EncodedFlow::decode).collect();
+        if let Shares::Clauses(list) = &mut self.shares
+            && let Some((cookie, clauses)) = all_clauses(&self.flow, &given)
+        {
+            let changed = replace_clauses(list, owner, cookie, &clauses);
+            let alone = match (list.first(), list.last()) {
+                (Some(first), Some(last)) => first.owner == last.owner,
+                _ => true,
+            };
+            if alone {
+                *self = Self::of(&self.flow.decode(), self.parts());
+            }
+            return changed;
+        }
+        let before = self.is_present().then(|| self.effective().into_owned());
+        let mut parts = self.parts();
+        parts.retain(|(other, _)| other.as_ref() != owner);
+        parts.extend(given.into_iter().map(|flow| (owner.cloned(), flow)));
+        parts.sort_by(|a, b| a.0.cmp(&b.0));
+        *self = Self::of(&self.flow.decode(), parts);
+        before.as_ref() != self.is_present().then(|| self.effective()).as_deref()
+    }
+
+    /// Whether anyone wants it, or did when it was found in the switch.
+    pub(super) fn is_present(&self) -> bool {
+        !matches!(self.shares, Shares::Nobody)
+    }
+
+    fn parts(&self) -> Vec<Part<O>> {
+        match &self.shares {
+            Shares::Nobody => Vec::new(),
+            Shares::One(owner) => vec![(owner.clone(), self.flow.decode())],
+            Shares::Clauses(list) => list
+                .chunk_by(|a, b| a.owner == b.owner)
+                .filter_map(|run| {
+                    let first = run.first()?;
+                    let clauses = run.iter().map(|share| share.clause).collect();
+                    Some((first.owner.clone(), with_clauses(self.flow.decode(), first.cookie, clauses)))
+                })
+                .collect(),
+            Shares::Mixed(list) => list.iter().map(|(owner, flow)| (owner.clone(), flow.decode())).collect(),
+        }
+    }
+
+    /// The most compact form of these parts, which are in order of owners.
+    fn of(flow: &Flow, mut parts: Vec<Part<O>>) -> Self {
+        parts.dedup_by(|b, a| a.0 == b.0 && alike(&a.1, &b.1));
+        if let Some(((None, found), real)) = parts.split_first()
+            && let Some((_, first)) = real.first()
+            && (!agree(found, first) || unite(real) == *found)
+        {
+            parts.remove(0);
+        }
+        if parts.len() < 2 {
+            return match parts.pop() {
+                Some((owner, flow)) => Self::one(owner, encode(&flow)),
+                None => Self::nobody(flow),
+            };
+        }
+        let mut list = Vec::new();
+        let head = parts.first().map_or_else(|| head(flow), |(_, flow)| head(flow));
+        for run in parts.chunk_by(|a, b| a.0 == b.0) {
+            let Some((owner, first)) = run.first() else { continue };
+            let mut own: Vec<Clause> = Vec::new();
+            for (_, flow) in run {
+                match clauses(flow) {
+                    Some(clauses) if head == self::head(flow) => own.extend(clauses),
+                    _ => {
+                        let all = parts.iter().map(|(owner, flow)| (owner.clone(), encode(flow))).collect();
+                        return Self { shares: Shares::Mixed(Box::new(all)), ..Self::nobody(flow) };
+                    }
+                }
+            }
+            own.sort();
+            own.dedup();
+            list.extend(own.into_iter().map(|clause| Share { owner: owner.clone(), cookie: first.cookie, clause }));
+        }
+        Self { flow: encode(&head), shares: Shares::Clauses(Box::new(list)) }
+    }
+}
+
+/// Cookie and clauses of flows that have nothing but clauses, all with this head.
+fn all_clauses(head: &EncodedFlow, flows: &[Flow]) -> Option<(u64, Vec<Clause>)> {
+    let mut all = Vec::new();
+    for flow in flows {
+        all.extend(clauses(flow).filter(|_| encode(&self::head(flow)) == *head)?);
+    }
+    all.sort();
+    all.dedup();
+    Some((flows.first().map_or(0, |flow| flow.cookie), all))
+}
+
+/// What [`Shared::replace`] does, for the case that is common and has many owners.
+fn replace_clauses<O: Ord + Clone>(
+    list: &mut Vec<Share<O>>,
+    owner: Option<&O>,
+    cookie: u64,
+    clauses: &[Clause],
+) -> bool {
+    let cookie_before = list.first().map(|share| share.cookie);
+    let start = list.partition_point(|share| share.owner.as_ref() < owner);
+    let end = list.partition_point(|share| share.owner.as_ref() <= owner);
+    let new = clauses.iter().map(|clause| Share { owner: owner.cloned(), cookie, clause: *clause });
+    let old: Vec<Share<O>> = list.splice(start..end, new).collect();
+    let others = |clause: &Clause| {
+        let mut others = list.iter().enumerate().filter(|(at, _)| !(start..start + clauses.len()).contains(at));
+        others.any(|(_, share)| share.clause == *clause)
+    };
+    let gone = old.iter().map(|share| &share.clause).filter(|clause| !clauses.contains(clause));
+    let come = clauses.iter().filter(|clause| !old.iter().any(|share| share.clause == **clause));
+    let changed = gone.chain(come).any(|clause| !others(clause));
+    let changed = changed || cookie_before != list.first().map(|share| share.cookie);
+    lay_to_rest(list);
+    changed
+}
+
+/// Forgets what was found in the switch once its owners are all back; that changes nothing.
+fn lay_to_rest<O>(list: &mut Vec<Share<O>>) {
+    let (found, real) = list.split_at(list.partition_point(|share| share.owner.is_none()));
+    let (Some(ghost), Some(first)) = (found.first(), real.first()) else { return };
+    let covers = |a: &[Share<O>], b: &[Share<O>]| b.iter().all(|b| a.iter().any(|a| a.clause == b.clause));
+    if ghost.cookie == first.cookie && covers(real, found) && covers(found, real) {
+        list.drain(..found.len());
+    }
+}
+
+/// What becomes of parts, in order of owners: the first decides, and whoever agrees with it adds its clauses.
+fn unite<O>(parts: &[Part<O>]) -> Flow {
+    let Some(((_, first), _)) = parts.split_first() else { return Flow::default() };
+    if clauses(first).is_none() {
+        return first.clone();
+    }
+    let agreeing = parts.iter().filter(|(_, flow)| agree(first, flow));
+    let all = agreeing.filter_map(|(_, flow)| clauses(flow)).flatten().collect();
+    with_clauses(first.clone(), first.cookie, all)
+}
+
+/// Whether two flows with one key can be one flow.
+fn agree(a: &Flow, b: &Flow) -> bool {
+    alike(a, b) || (clauses(a).is_some() && clauses(b).is_some() && head(a) == head(b))
+}
+
+/// Whether nothing but the cookie differs.
+fn alike(a: &Flow, b: &Flow) -> bool {
+    a.actions == b.actions && a.goto_table == b.goto_table && a.unknown == b.unknown && head(a) == head(b)
+}
+
+/// The clauses of a flow that has nothing else.
+fn clauses(flow: &Flow) -> Option<Vec<Clause>> {
+    let clause = |action: &Action| match *action {
+        Action::Conjunction { id, clause, of } => Some(Clause { id, clause, of }),
+        _ => None,
+    };
+    let pure = !flow.actions.is_empty() && flow.goto_table.is_none() && flow.unknown.is_empty();
+    if pure { flow.actions.iter().map(clause).collect() } else { None }
+}
+
+fn with_clauses(flow: Flow, cookie: u64, mut clauses: Vec<Clause>) -> Flow {
+    clauses.sort();
+    clauses.dedup();
+    let actions = clauses.into_iter().map(|Clause { id, clause, of }| Action::Conjunction { id, clause, of }).collect();
+    Flow { cookie, actions, ..flow }
+}
+
+/// The flow without what it does and whose it is.
+fn head(flow: &Flow) -> Flow {
+    Flow {
+        cookie: 0,
+        actions: Vec::new(),
+        goto_table: None,
+        unknown: Vec::new(),
+        matches: flow.matches.clone(),
+        ..*flow
+    }
+}
+
+/// Table, priority and match.
+fn key(flow: &Flow) -> Flow {
+    Flow::at(flow.table, flow.priority).when(flow.matches.clone())
+}
+
+fn encode(flow: &Flow) -> EncodedFlow {
+    EncodedFlow::new(flow, &mut Vec::new())
+}

@@ -1,0 +1,342 @@
+//! What should happen, case by case.
+
+use openflow::action::Action;
+use openflow::flow::Flow;
+use openflow::group::{Bucket, Group, GroupType};
+use openflow::header::kind;
+use openflow::meter::{Meter, MeterId};
+
+use crate::model::{Owner, POISON, Sent, Switch, messages};
+use crate::{Conflict, Failure, Observed, Patch, Rejected, State, Target};
+
+fn flow(text: &str) -> Flow {
+    text.parse().unwrap()
+}
+
+fn group(id: u32, actions: Vec<Action>) -> Group {
+    let bucket = Bucket { weight: Some(1), actions, ..Bucket::default() };
+    Group { id, kind: GroupType::Select, selection: None, buckets: vec![bucket], unknown: Vec::new() }
+}
+
+/// A state that knows an empty switch.
+fn fresh() -> State<Owner> {
+    let mut state = State::new(|_| false);
+    Switch::default().resync(&mut state);
+    state.allow_sweep();
+    state
+}
+
+fn all(state: &State<Owner>, patch: &Patch) -> Vec<Sent> {
+    messages(state, patch, 0..patch.len())
+}
+
+fn texts(switch: &Switch) -> Vec<String> {
+    switch.flows.values().map(|flow| flow.to_string().replace(", ", ",")).collect()
+}
+
+#[test]
+fn nothing_is_sent_before_the_switch_is_known() {
+    let mut state = State::new(|_| false);
+    state.set_flows(&1, [flow("table=1 actions=drop")]);
+    assert!(state.needs_resync() && state.patch().is_none());
+    Switch::default().resync(&mut state);
+    assert!(!state.needs_resync() && state.patch().is_some());
+    assert!(state.patch().is_none(), "one patch at a time");
+}
+
+#[test]
+fn clauses_of_several_owners_are_one_flow() {
+    let (mut state, mut switch) = (fresh(), Switch::default());
+    state.set_flows(&2, [flow("cookie=0x2,table=1,priority=5,ip actions=conjunction(2,1/2)")]);
+    state.set_flows(&1, [flow("cookie=0x1,table=1,priority=5,ip actions=conjunction(9,1/2),conjunction(2,1/2)")]);
+    switch.converge(&mut state);
+    let both = "cookie=0x1,table=1,priority=5,ip actions=conjunction(2,1/2),conjunction(9,1/2)";
+    assert_eq!(texts(&switch), [both]);
+    assert_eq!(state.conflicts(), []);
+    // The smaller owner has all there is, so the switch need not hear that the other one goes.
+    state.remove(&2);
+    assert!(state.patch().is_none());
+    state.set_flows(&2, [flow("cookie=0x2,table=1,priority=5,ip actions=conjunction(2,1/2)")]);
+    assert!(state.patch().is_none());
+    state.remove(&1);
+    switch.converge(&mut state);
+    assert_eq!(texts(&switch), ["cookie=0x2,table=1,priority=5,ip actions=conjunction(2,1/2)"]);
+    state.remove(&2);
+    switch.converge(&mut state);
+    assert_eq!(switch, Switch::default());
+}
+
+#[test]
+fn equal_flows_are_shared_until_the_last_owner_goes() {
+    let (mut state, mut switch) = (fresh(), Switch::default());
+    state.set_flows(&1, [flow("cookie=0x1,table=1,ip actions=NORMAL")]);
+    state.set_flows(&2, [flow("cookie=0x2,table=1,ip actions=NORMAL")]);
+    assert_eq!(switch.converge(&mut state), 1);
+    assert_eq!(state.conflicts(), []);
+    state.remove(&1);
+    assert_eq!(switch.converge(&mut state), 1, "the cookie changes hands");
+    assert_eq!(texts(&switch), ["cookie=0x2,table=1,ip actions=NORMAL"]);
+    state.remove(&2);
+    assert_eq!(switch.converge(&mut state), 1);
+    assert_eq!(switch, Switch::default());
+}
+
+#[test]
+fn a_disagreement_is_reported_and_the_smallest_owner_wins() {
+    let (mut state, mut switch) = (fresh(), Switch::default());
+    state.set_flows(&2, [flow("table=1,priority=7,ip actions=drop")]);
+    state.set_flows(&3, [flow("table=1,priority=7,ip actions=conjunction(3,1/2)")]);
+    state.set_flows(&1, [flow("table=1,priority=7,ip actions=conjunction(1,1/2)")]);
+    state.set_groups(&1, [group(5, vec![])]);
+    state.set_groups(&2, [group(5, vec![Action::DecTtl])]);
+    switch.converge(&mut state);
+    assert_eq!(texts(&switch), ["table=1,priority=7,ip actions=conjunction(1,1/2),conjunction(3,1/2)"]);
+    let texts: Vec<_> = state.conflicts().iter().map(Conflict::to_string).collect();
+    assert_eq!(
+        texts,
+        [
+            "flow table=1,priority=7,ip is wanted in two ways, by 1, who gets it, and by 2",
+            "group 5 is wanted in two ways, by 1, who gets it, and by 2"
+        ]
+    );
+    state.remove(&1);
+    assert_eq!(state.conflicts().len(), 1);
+    assert_eq!((state.conflicts()[0].winner, state.conflicts()[0].loser), (2, 3));
+    state.remove(&3);
+    assert_eq!(state.conflicts(), []);
+}
+
+#[test]
+fn an_owner_can_contradict_itself() {
+    let mut state = fresh();
+    state.set_flows(&1, [flow("table=1,ip actions=drop"), flow("table=1,ip actions=NORMAL")]);
+    assert_eq!((state.conflicts()[0].winner, state.conflicts()[0].loser), (1, 1));
+    state.set_flows(&1, [flow("table=1,ip actions=drop"), flow("table=1,ip actions=drop")]);
+    assert_eq!(state.conflicts(), []);
+}
+
+#[test]
+fn only_what_changed_is_sent() {
+    let (mut state, mut switch) = (fresh(), Switch::default());
+    let two = |a: &str| [flow("table=1,ip actions=drop"), flow(a)];
+    state.set_flows(&1, two("table=2,ip actions=drop"));
+    assert_eq!(switch.converge(&mut state), 2);
+    state.set_flows(&1, two("table=2,ip actions=NORMAL"));
+    assert_eq!(switch.converge(&mut state), 1);
+    state.set_flows(&1, two("table=3,ip actions=NORMAL"));
+    assert_eq!(switch.converge(&mut state), 2);
+    state.set_flows(&1, two("table=3,ip actions=NORMAL"));
+    assert_eq!(switch.converge(&mut state), 0);
+    switch.resync(&mut state);
+    assert_eq!(switch.converge(&mut state), 0);
+}
+
+#[test]
+fn what_is_pointed_at_comes_first_and_goes_last() {
+    let (mut state, mut switch) = (fresh(), Switch::default());
+    state.set_flows(&1, [flow("table=1,ip actions=group:1"), flow("table=2,ip actions=meter:7")]);
+    state.set_groups(&1, [group(1, vec![Action::Group(2)]), group(2, vec![])]);
+    state.set_meters(&1, [Meter::drop_pktps(MeterId(7), 10, 10)]);
+    let patch = state.patch().unwrap();
+    assert_eq!((patch.before(), patch.bundle(), patch.after()), (0..1, 1..5, 5..5));
+    let kinds: Vec<_> = all(&state, &patch).iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds, [kind::METER_MOD, kind::GROUP_MOD, kind::GROUP_MOD, kind::FLOW_MOD, kind::FLOW_MOD]);
+    switch.carry_out(&state, &patch).unwrap();
+    state.committed(patch);
+
+    state.remove(&1);
+    let patch = state.patch().unwrap();
+    assert_eq!((patch.before(), patch.bundle(), patch.after()), (0..0, 0..4, 4..5));
+    switch.carry_out(&state, &patch).unwrap();
+    state.committed(patch);
+    assert_eq!(switch, Switch::default());
+}
+
+#[test]
+fn a_group_stays_while_a_flow_should_point_at_it() {
+    let (mut state, mut switch) = (fresh(), Switch::default());
+    state.set_flows(&1, [flow("table=1,ip actions=group:1")]);
+    state.set_groups(&2, [group(1, vec![])]);
+    switch.converge(&mut state);
+    state.remove(&2);
+    assert_eq!(switch.converge(&mut state), 0);
+    state.set_flows(&1, [flow("table=1,ip actions=drop")]);
+    assert_eq!(switch.converge(&mut state), 2);
+    assert!(switch.groups.is_empty() && switch.cascaded == 0);
+}
+
+#[test]
+fn a_flow_waits_for_its_group_and_the_rest_does_not() {
+    let (mut state, mut switch) = (fresh(), Switch::default());
+    state.set_flows(&1, [flow("table=1,ip actions=group:1"), flow("table=1,arp actions=drop")]);
+    switch.converge(&mut state);
+    assert_eq!(texts(&switch), ["table=1,arp actions=drop"]);
+    let waiting = state.waiting();
+    assert_eq!((waiting.len(), waiting[0].target, &waiting[0].owners[..]), (1, Target::Group(1), &[1][..]));
+    assert_eq!(waiting[0].to_string(), "flow table=1,priority=32768,ip waits for group 1");
+    state.set_groups(&2, [group(1, vec![])]);
+    assert_eq!(state.waiting(), []);
+    assert_eq!(switch.converge(&mut state), 2);
+}
+
+#[test]
+fn nothing_that_was_found_is_swept_before_it_may_be() {
+    let mut switch = Switch::default();
+    let mut old = fresh();
+    old.set_flows(&1, [flow("table=1,ip actions=group:1"), flow("table=2,ip actions=conjunction(1,1/2)")]);
+    old.set_flows(&2, [flow("table=2,ip actions=conjunction(2,1/2)")]);
+    old.set_groups(&1, [group(1, vec![])]);
+    old.set_meters(&1, [Meter::drop_pktps(MeterId(7), 10, 10)]);
+    switch.converge(&mut old);
+
+    let mut state = State::new(|_| false);
+    switch.resync(&mut state);
+    assert!(state.patch().is_none());
+    // A part of a shared flow does not take the other parts away, and something new comes at once.
+    state.set_flows(&2, [flow("table=2,ip actions=conjunction(2,1/2)"), flow("table=3,ip actions=drop")]);
+    assert_eq!(switch.converge(&mut state), 1);
+    state.set_flows(&3, [flow("table=2,ip actions=conjunction(3,1/2)")]);
+    assert_eq!(switch.converge(&mut state), 1);
+    assert_eq!(texts(&switch)[1], "table=2,ip actions=conjunction(1,1/2),conjunction(2,1/2),conjunction(3,1/2)");
+    // What this state brought itself, it can take away.
+    state.set_flows(&2, [flow("table=2,ip actions=conjunction(2,1/2)")]);
+    assert_eq!(switch.converge(&mut state), 1);
+    state.allow_sweep();
+    assert_eq!(switch.converge(&mut state), 4);
+    assert_eq!(texts(&switch), ["table=2,ip actions=conjunction(2,1/2),conjunction(3,1/2)"]);
+    assert!(switch.groups.is_empty() && switch.meters.is_empty() && switch.cascaded == 0);
+}
+
+#[test]
+fn learned_flows_are_left_alone() {
+    let mut state: State<Owner> = State::new(|flow| flow.table == 40 && flow.idle_timeout != 0);
+    state.allow_sweep();
+    state.begin_resync();
+    assert_eq!(state.observe_flow(&flow("table=40,idle_timeout=10,ip actions=drop")), Observed::Learned);
+    assert_eq!(state.observe_flow(&flow("table=40,ip actions=drop")), Observed::Unwanted);
+    state.end_resync();
+    assert_eq!(state.patch().unwrap().len(), 1);
+}
+
+#[test]
+fn what_is_not_understood_is_reported_and_replaced() {
+    let (mut state, mut switch) = (fresh(), Switch::default());
+    state.set_flows(&1, [flow("table=1,ip actions=drop")]);
+    switch.converge(&mut state);
+    let mut foreign = flow("table=1,ip actions=drop");
+    foreign.actions.push(Action::Unknown(vec![0, 99, 0, 8, 0, 0, 0, 0]));
+    state.begin_resync();
+    assert_eq!(state.observe_flow(&foreign), Observed::Foreign);
+    foreign.table = 2;
+    assert_eq!(state.observe_flow(&foreign), Observed::Foreign);
+    state.end_resync();
+    let patch = state.patch().unwrap();
+    assert_eq!(patch.len(), 2, "one is replaced, one is removed");
+}
+
+#[test]
+fn a_refused_message_is_set_aside_and_the_rest_lands() {
+    let (mut state, mut switch) = (fresh(), Switch::default());
+    let poison = format!("table=1,ip actions=output:{POISON}");
+    state.set_flows(&1, [flow(&poison), flow("table=2,ip actions=drop"), flow("table=3,ip actions=group:1")]);
+    let mut bad = group(1, vec![]);
+    bad.buckets[0].weight = Some(POISON);
+    state.set_groups(&2, [bad]);
+    state.set_meters(&3, [Meter::drop_pktps(MeterId(1), POISON.into(), 1), Meter::drop_pktps(MeterId(2), 1, 1)]);
+    switch.converge(&mut state);
+    assert_eq!(texts(&switch), ["table=2,ip actions=drop"]);
+    assert_eq!(switch.meters.keys().copied().collect::<Vec<_>>(), [2]);
+    let rejections = state.rejections();
+    let texts: Vec<_> = rejections.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        texts,
+        [
+            "flow table=1,priority=32768,ip was refused: poison",
+            "group 1 was refused: poison",
+            "meter 1 was refused: poison"
+        ]
+    );
+    assert_eq!(rejections.iter().map(|r| r.owners.clone()).collect::<Vec<_>>(), [[1], [2], [3]]);
+    assert_eq!(state.waiting()[0].target, Target::Group(1));
+
+    state.retry();
+    assert_eq!(state.rejections(), []);
+    switch.converge(&mut state);
+    assert_eq!(state.rejections().len(), 3);
+
+    state.set_groups(&2, [group(1, vec![])]);
+    state.set_flows(&1, [flow("table=1,ip actions=drop"), flow("table=3,ip actions=group:1")]);
+    state.remove(&3);
+    switch.converge(&mut state);
+    assert_eq!(state.rejections(), []);
+    assert_eq!(switch.flows.len(), 2);
+}
+
+#[test]
+fn what_does_not_fit_into_a_message_is_not_sent() {
+    let (mut state, mut switch) = (fresh(), Switch::default());
+    for owner in 0..4200 {
+        state.set_flows(&owner, [flow(&format!("table=1,ip actions=conjunction({owner},1/2)"))]);
+    }
+    state.set_groups(&1, [Group { buckets: vec![Bucket::default(); 9000], ..group(1, vec![]) }]);
+    assert_eq!(switch.converge(&mut state), 0);
+    let rejections = state.rejections();
+    assert_eq!((rejections.len(), rejections[0].owners.len()), (2, 4200));
+    assert_eq!(rejections[0].reason, "its message would need 67264 bytes, and 65511 are the limit");
+    for owner in 4000..4200 {
+        state.remove(&owner);
+    }
+    assert_eq!(switch.converge(&mut state), 1);
+}
+
+#[test]
+fn a_patch_says_what_was_wanted_when_it_was_made() {
+    let (mut state, mut switch) = (fresh(), Switch::default());
+    state.set_flows(&1, [flow("table=1,ip actions=drop"), flow("table=2,ip actions=conjunction(1,1/2)")]);
+    state.set_groups(&1, [group(1, vec![]), group(2, vec![])]);
+    state.set_meters(&1, [Meter::drop_pktps(MeterId(1), 1, 1)]);
+    let patch = state.patch().unwrap();
+    let before = all(&state, &patch);
+    state.set_flows(&1, [flow("table=1,ip actions=NORMAL")]);
+    state.set_flows(&2, [flow("table=2,ip actions=conjunction(2,1/2)")]);
+    state.set_groups(&1, [group(1, vec![Action::DecTtl])]);
+    state.set_meters(&1, [Meter::drop_pktps(MeterId(1), 2, 2)]);
+    state.set_flows(&1, []);
+    assert_eq!(all(&state, &patch), before);
+    switch.carry_out(&state, &patch).unwrap();
+    state.committed(patch);
+    switch.converge(&mut state);
+    assert_eq!(texts(&switch), ["table=2,ip actions=conjunction(2,1/2)"]);
+    assert_eq!(switch.groups.keys().copied().collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn a_change_on_the_way_saves_from_being_set_aside() {
+    let (mut state, mut switch) = (fresh(), Switch::default());
+    state.set_flows(&1, [flow(&format!("table=1,ip actions=output:{POISON}"))]);
+    let patch = state.patch().unwrap();
+    state.set_flows(&1, [flow("table=1,ip actions=drop")]);
+    state.failed(patch, Failure::Rejected(vec![Rejected { index: 0, reason: "poison".into() }]));
+    assert_eq!(state.rejections(), []);
+    assert_eq!(switch.converge(&mut state), 1);
+}
+
+#[test]
+fn an_unknown_outcome_asks_for_a_resync_and_an_abandoned_patch_is_ignored() {
+    let (mut state, mut switch) = (fresh(), Switch::default());
+    state.set_flows(&1, [flow("table=1,ip actions=drop")]);
+    let patch = state.patch().unwrap();
+    state.failed(patch, Failure::Unknown);
+    assert!(state.needs_resync() && state.patch().is_none());
+    switch.resync(&mut state);
+    let abandoned = state.patch().unwrap();
+    switch.resync(&mut state);
+    assert!(all(&state, &abandoned).is_empty());
+    state.committed(abandoned);
+    assert_eq!(switch.converge(&mut state), 1);
+    state.remove(&1);
+    let patch = state.patch().unwrap();
+    state.failed(patch, Failure::NotCommitted);
+    assert_eq!(switch.converge(&mut state), 1);
+    assert_eq!(switch, Switch::default());
+}
