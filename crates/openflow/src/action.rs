@@ -12,6 +12,7 @@ pub use subfield::Subfield;
 
 use crate::field::Field;
 use crate::port::Port;
+use crate::wire::low_u16;
 
 pub(crate) use decode::decode_actions;
 pub(crate) use encode::put_actions;
@@ -302,6 +303,9 @@ impl Action {
 
     /// `load:value->field[lo..hi]`.
     pub fn load(dst: Subfield, value: impl Into<u128>) -> Action {
+        if dst == Subfield::whole(Field::InPort) {
+            return Action::set(Field::InPort, Port::from_of10(low_u16(value.into())).0);
+        }
         Action::set_masked(dst.field(), value.into() << dst.offset(), dst.mask())
     }
 

@@ -261,6 +261,17 @@ impl Field {
         }
     }
 
+    /// A condition on the field as conditions on fields that a match can hold: a wide register is split.
+    pub(crate) fn split(self, value: u128, mask: u128) -> impl Iterator<Item = (Field, u128, u128)> {
+        let (first, count) = self.registers().unwrap_or_default();
+        let narrow = (0..count).filter_map(move |i| {
+            let shift = u32::from(count - 1 - i) * 32;
+            let low = u128::from(u32::MAX);
+            Some((Field::reg(first + i)?, value >> shift & low, mask >> shift & low))
+        });
+        narrow.chain((count == 0).then_some((self, value, mask)))
+    }
+
     /// The four header bytes that name the field in a subfield.
     pub(crate) fn put_subfield_header(self, out: &mut Vec<u8>) {
         let (header, bytes) = match self {
@@ -317,7 +328,8 @@ impl RawHeader {
 }
 
 impl<'a> Tlv<'a> {
-    /// Reads one TLV. A known field must have its own width; a full mask counts as none.
+    /// Reads one TLV. A known field must have its own width; a full mask counts as none. A value that the field cannot
+    /// have, or a part of a port number, is nothing this crate knows.
     pub fn read(reader: &mut Reader<'a>) -> Decoded<Tlv<'a>> {
         let whole = *reader;
         let raw = RawHeader::read(reader)?;
@@ -330,11 +342,19 @@ impl<'a> Tlv<'a> {
         if raw.len != bytes << u8::from(raw.has_mask) {
             return Err(DecodeError::BadLength { what: field.name(), length: raw.len });
         }
-        let value = body.uint(bytes, "field value")?;
+        let mut value = body.uint(bytes, "field value")?;
+        let mut mask = if raw.has_mask { body.uint(bytes, "field mask")? } else { u128::MAX };
         let full = field.full_mask();
-        let mask = if raw.has_mask { body.uint(bytes, "field mask")? & full } else { full };
-        let value =
-            if bytes == 2 && field == Field::InPort { u128::from(Port::from_of10(low_u16(value)).0) } else { value };
+        if bytes == 2 && field == Field::InPort && mask & 0xffff == 0xffff {
+            value = u128::from(Port::from_of10(low_u16(value)).0);
+            mask = full;
+        }
+        let part_of_a_port = field.spec().format == Format::Port && mask & full != full;
+        if value & mask & !full != 0 || part_of_a_port {
+            let mut whole = whole;
+            return Ok(Tlv::Unknown(whole.take(4 + raw.len, "field")?));
+        }
+        mask &= full;
         Ok(Tlv::Known { field, value: value & mask, mask })
     }
 }

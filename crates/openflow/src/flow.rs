@@ -148,7 +148,9 @@ impl Flow {
         }
     }
 
+    /// Reads instructions until the reader is empty; as the switch does, refuses one that is there twice.
     pub(crate) fn read_instructions(&mut self, reader: &mut Reader<'_>) -> Decoded<()> {
+        let (mut applied, mut went) = (false, false);
         while !reader.is_empty() {
             let mut whole = *reader;
             let kind = reader.u16("instruction type")?;
@@ -158,11 +160,14 @@ impl Flow {
             }
             let mut body = reader.sub(length - 4, "instruction")?;
             match kind {
-                APPLY_ACTIONS if self.actions.is_empty() => {
+                APPLY_ACTIONS if !std::mem::replace(&mut applied, true) => {
                     body.skip(4, "instruction padding")?;
                     self.actions = decode_actions(&mut body)?;
                 }
-                GOTO_TABLE if self.goto_table.is_none() => self.goto_table = Some(body.u8("table")?),
+                GOTO_TABLE if !std::mem::replace(&mut went, true) => self.goto_table = Some(body.u8("table")?),
+                APPLY_ACTIONS | GOTO_TABLE => {
+                    return Err(DecodeError::BadValue { what: "instruction given twice", value: u64::from(kind) });
+                }
                 _ => self.unknown.push(whole.take(length, "instruction")?.to_vec()),
             }
         }
@@ -407,5 +412,19 @@ impl FlowStats {
             packets: stats.packet_count.unwrap_or_default(),
             bytes: stats.byte_count.unwrap_or_default(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::hex;
+
+    #[test]
+    fn an_instruction_that_is_there_twice_is_refused() {
+        let read = |bytes: &str| Flow::default().read_instructions(&mut Reader::new(&hex(bytes)));
+        assert_eq!(read("0001000803000000"), Ok(()));
+        let twice = DecodeError::BadValue { what: "instruction given twice", value: 1 };
+        assert_eq!(read("00010008030000000001000804000000"), Err(twice));
     }
 }

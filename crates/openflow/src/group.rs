@@ -83,7 +83,8 @@ pub struct Selection {
 pub struct Bucket {
     /// The number it is known by within the group.
     pub id: u32,
-    /// Its share in a select group; OpenFlow's default is 1.
+    /// Its share in a select group; decoding fills in OpenFlow's default of 1, and leaves it out in other groups, where 0
+    /// and 1 say nothing.
     pub weight: Option<u16>,
     /// It is alive while this port is.
     pub watch_port: Option<Port>,
@@ -170,18 +171,38 @@ impl Selection {
         let name = name.split(|b| *b == 0).next().unwrap_or_default();
         let Ok(method) = std::str::from_utf8(name) else { return Ok(None) };
         let mut fields = Match::any();
-        for (field, mask, _) in listed.fields() {
+        for (field, mask, _) in listed.fields().filter(|(f, mask, _)| f.spec().maskable || *mask == f.full_mask()) {
             fields.set(field, mask, mask);
         }
-        let plain = !method.is_empty() && method.bytes().all(|b| b.is_ascii_graphic() && b != b',');
-        if listed.unknown().next().is_some() || !plain || listed.fields().count() != fields.fields().count() {
+        if listed.unknown().next().is_some()
+            || !Self::is_method(method)
+            || listed.fields().count() != fields.fields().count()
+        {
             return Ok(None);
         }
         Ok(Some(Self { method: method.to_owned(), parameter, fields }))
     }
 }
 
+impl Selection {
+    /// Whether it can be the name of a method, in bytes as in text.
+    fn is_method(name: &str) -> bool {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+        (1..SELECTION_METHOD_LEN).contains(&name.len()) && name.bytes().all(plain)
+    }
+}
+
 impl Bucket {
+    /// Makes explicit what a weight that is not given, or says nothing, means in a group of this type.
+    fn with_weight_for(mut self, kind: GroupType) -> Self {
+        self.weight = match (kind, self.weight) {
+            (GroupType::Select, weight) => weight.or(Some(1)),
+            (_, Some(0 | 1)) => None,
+            (_, weight) => weight,
+        };
+        self
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.put_u16(0);
@@ -217,8 +238,13 @@ impl Bucket {
         let id = body.u32("bucket id")?;
         let actions = decode_actions(&mut body.sub(actions, "bucket actions")?)?;
         let mut bucket = Bucket { id, actions, ..Bucket::default() };
+        bucket.read_properties(&mut body)?;
+        Ok(bucket)
+    }
+
+    fn read_properties(&mut self, body: &mut Reader<'_>) -> Decoded<()> {
         while !body.is_empty() {
-            let mut whole = body;
+            let mut whole = *body;
             let kind = body.u16("bucket property")?;
             let length = usize::from(body.u16("bucket property length")?);
             let Some(len) = length.checked_sub(4) else {
@@ -226,13 +252,13 @@ impl Bucket {
             };
             let mut value = body.sub(len, "bucket property")?;
             match kind {
-                WEIGHT => bucket.weight = Some(value.u16("bucket weight")?),
-                WATCH_PORT => bucket.watch_port = Some(Port(value.u32("watch port")?)).filter(|p| *p != Port::ANY),
-                WATCH_GROUP => bucket.watch_group = Some(value.u32("watch group")?).filter(|g| *g != u32::MAX),
-                _ => bucket.unknown.put(whole.take(length, "bucket property")?),
+                WEIGHT => self.weight = Some(value.u16("bucket weight")?),
+                WATCH_PORT => self.watch_port = Some(Port(value.u32("watch port")?)).filter(|p| *p != Port::ANY),
+                WATCH_GROUP => self.watch_group = Some(value.u32("watch group")?).filter(|g| *g != u32::MAX),
+                _ => self.unknown.put(whole.take(length, "bucket property")?),
             }
         }
-        Ok(bucket)
+        Ok(())
     }
 }
 
@@ -242,10 +268,10 @@ fn put_buckets(out: &mut Vec<u8>, buckets: &[Bucket]) {
     }
 }
 
-fn read_buckets(mut reader: Reader<'_>) -> Decoded<Vec<Bucket>> {
+fn read_buckets(mut reader: Reader<'_>, kind: GroupType) -> Decoded<Vec<Bucket>> {
     let mut buckets = Vec::new();
     while !reader.is_empty() {
-        buckets.push(Bucket::decode(&mut reader)?);
+        buckets.push(Bucket::decode(&mut reader)?.with_weight_for(kind));
     }
     Ok(buckets)
 }
@@ -353,7 +379,7 @@ impl GroupMod {
         let buckets = usize::from(reader.u16("buckets length")?);
         reader.skip(2, "padding")?;
         let position = BucketPosition::from_code(reader.u32("bucket position")?);
-        let buckets = read_buckets(reader.sub(buckets, "buckets")?)?;
+        let buckets = read_buckets(reader.sub(buckets, "buckets")?, kind)?;
         let mut group = Group { id, kind, selection: None, buckets, unknown: Vec::new() };
         group.read_properties(reader)?;
         Ok(match command {
@@ -397,7 +423,7 @@ impl Group {
         let id = body.u32("group id")?;
         let buckets = usize::from(body.u16("buckets length")?);
         body.skip(6, "padding")?;
-        let buckets = read_buckets(body.sub(buckets, "buckets")?)?;
+        let buckets = read_buckets(body.sub(buckets, "buckets")?, kind)?;
         let mut group = Group { id, kind, selection: None, buckets, unknown: Vec::new() };
         group.read_properties(&mut body)?;
         Ok(group)

@@ -82,13 +82,9 @@ impl Match {
 
     /// Replaces the condition on a field; an empty mask removes it. What does not fit the field is cut off.
     pub fn set(&mut self, field: Field, value: u128, mask: u128) {
-        if let Some((first, count)) = field.registers() {
-            for i in 0..count {
-                let shift = u32::from(count - 1 - i) * 32;
-                let part = mask >> shift & u128::from(u32::MAX);
-                if let Some(reg) = Field::reg(first + i).filter(|_| part != 0 || mask == 0) {
-                    self.set(reg, value >> shift, part);
-                }
+        if field.registers().is_some() {
+            for (register, value, part) in field.split(value, mask).filter(|(_, _, part)| *part != 0 || mask == 0) {
+                self.set(register, value, part);
             }
             return;
         }
@@ -194,7 +190,13 @@ impl Match {
         while !reader.is_empty() {
             match Tlv::read(&mut reader)? {
                 Tlv::Known { field, value, mask } => {
-                    if matches.get(field).is_some() {
+                    if mask != 0 && mask != field.full_mask() && !field.spec().maskable {
+                        return Err(DecodeError::BadValue {
+                            what: "mask of a field that takes none",
+                            value: field as u64,
+                        });
+                    }
+                    if field.split(value, mask).any(|(f, _, part)| part != 0 && matches.get(f).is_some()) {
                         return Err(DecodeError::BadValue { what: "field given twice", value: field as u64 });
                     }
                     matches.set(field, value, mask);
@@ -260,6 +262,7 @@ impl fmt::Debug for Match {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::hex;
 
     #[test]
     fn the_order_in_which_conditions_are_added_does_not_matter() {
@@ -294,6 +297,19 @@ mod tests {
     fn a_field_without_what_it_requires_is_found() {
         assert_eq!(Match::ip().with(Field::TcpDst, 80u16).missing_requirement(), Some((Field::TcpDst, Requires::Tcp)));
         assert_eq!(Match::ip().with(Field::Ipv4Dst, 80u32).missing_requirement(), None);
+    }
+
+    #[test]
+    fn bytes_that_no_switch_sends_are_not_taken_for_something_else() {
+        let read = |tlvs: &str| Match::from_tlvs(Reader::new(&hex(tlvs)));
+        let error = |tlvs: &str| read(tlvs).unwrap_err().to_string();
+        assert_eq!(
+            error("00010004.00000001.80010008.0000000000000005"),
+            "field given twice: value 0x22 is not allowed"
+        );
+        assert_eq!(error("80000b04.0800ff00"), "mask of a field that takes none: value 0x0 is not allowed");
+        // A VLAN of 16 bits.
+        assert_eq!(read("80000c02.f005").unwrap().to_string(), "unknown=80.00.0c.02.f0.05");
     }
 
     #[test]

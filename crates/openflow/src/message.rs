@@ -146,7 +146,12 @@ impl Message {
         if let Message::BundleAdd(add) = self {
             return add.encode(xid, out);
         }
-        put_message(out, self.kind(), xid, |out| self.encode_body(out))
+        let start = out.len();
+        put_message(out, self.kind(), xid, |out| self.encode_body(out))?;
+        if let (Message::Hello(hello), Some(version)) = (self, out.get_mut(start)) {
+            *version = hello.version;
+        }
+        Ok(())
     }
 
     fn encode_body(&self, out: &mut Vec<u8>) {

@@ -194,7 +194,17 @@ impl Meter {
     fn decode_body(reader: &mut Reader<'_>) -> Decoded<Self> {
         let flags = MeterFlags::from_bits_retain(reader.u16("meter flags")?);
         let id = MeterId(reader.u32("meter id")?);
-        Ok(Meter { id, flags, bands: Band::decode_all(reader)? })
+        let mut bands = Band::decode_all(reader)?;
+        for band in &mut bands {
+            match band {
+                // What does not count is not there.
+                Band::Drop { burst, .. } | Band::DscpRemark { burst, .. } if !flags.contains(MeterFlags::BURST) => {
+                    *burst = 0;
+                }
+                _ => {}
+            }
+        }
+        Ok(Meter { id, flags, bands })
     }
 }
 

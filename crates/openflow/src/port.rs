@@ -77,7 +77,6 @@ impl FromStr for Port {
         }
         match number(text) {
             Some(n) if n <= u128::from(Port::MAX.0) => Ok(Port(low_u32(n))),
-            Some(n) if (0xff00..=0xffff).contains(&n) => Ok(Port::from_of10(low_u16(n))),
             Some(n) if (0xffff_ff00..=0xffff_ffff).contains(&n) => Ok(Port(low_u32(n))),
             _ => wrong(text, "is neither a port number up to 65279 nor the name of a reserved port"),
         }

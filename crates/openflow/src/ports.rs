@@ -89,9 +89,9 @@ impl PortDesc {
         out.put_zeros(4);
         out.put(&self.mac);
         out.put_zeros(2);
-        let mut name: Vec<u8> = self.name.bytes().take(NAME_LEN - 1).collect();
-        name.resize(NAME_LEN, 0);
-        out.put(&name);
+        let name = cut(&self.name).as_bytes();
+        out.put(name);
+        out.put_zeros(NAME_LEN - name.len());
         out.put_u32(self.config.bits());
         out.put_u32(self.state.bits());
         if let Some(link) = self.ethernet {
@@ -125,7 +125,7 @@ impl PortDesc {
         let mut desc = PortDesc {
             port,
             mac,
-            name: String::from_utf8_lossy(name).into_owned(),
+            name: cut(&String::from_utf8_lossy(name)).to_owned(),
             config: PortConfig::from_bits_retain(body.u32("port config")?),
             state: PortState::from_bits_retain(body.u32("port state")?),
             ethernet: None,
@@ -150,6 +150,11 @@ impl PortDesc {
         }
         Ok(desc)
     }
+}
+
+/// As much of a name as there is room for.
+fn cut(name: &str) -> &str {
+    name.get(..name.floor_char_boundary(NAME_LEN - 1)).unwrap_or_default()
 }
 
 impl fmt::Display for PortDesc {
@@ -228,6 +233,13 @@ mod tests {
         let mut out = Vec::new();
         status.encode(&mut out);
         assert_eq!(out, bytes);
+    }
+
+    #[test]
+    fn a_name_is_cut_between_characters() {
+        assert_eq!(cut("antrea-tun0"), "antrea-tun0");
+        assert_eq!(cut("abcdefghijklmnop"), "abcdefghijklmno");
+        assert_eq!(cut("abcdefghijklmn\u{e9}"), "abcdefghijklmn");
     }
 
     #[test]

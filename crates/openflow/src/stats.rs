@@ -202,11 +202,11 @@ pub(crate) fn put_duration(out: &mut Vec<u8>, duration: Duration) {
     out.put_u32(duration.subsec_nanos());
 }
 
-/// Reads seconds and nanoseconds.
+/// Reads seconds and nanoseconds. Of the latter a second has no more than it has: a switch that does not know says -1.
 pub(crate) fn read_duration(reader: &mut Reader<'_>) -> Decoded<Duration> {
     let seconds = reader.u32("seconds")?;
     let nanos = reader.u32("nanoseconds")?;
-    Ok(Duration::from_secs(u64::from(seconds)) + Duration::from_nanos(u64::from(nanos)))
+    Ok(Duration::new(u64::from(seconds), nanos.min(999_999_999)))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::port::Port;
 use crate::wire::{DecodeError, Decoded, Reader};
 
 /// How deep actions may hold actions; Open vSwitch allows a few levels, we use two.
-const MAX_DEPTH: usize = 8;
+pub(super) const MAX_DEPTH: usize = 8;
 
 /// Reads actions until the reader is empty.
 pub(crate) fn decode_actions(reader: &mut Reader<'_>) -> Decoded<Vec<Action>> {
@@ -104,7 +104,7 @@ fn decode_nicira(body: &mut Reader<'_>, depth: usize) -> Decoded<Option<Action>>
             let packed = body.u16("load bits")?;
             let dst = Field::read_subfield_header(body)?.and_then(|f| Subfield::from_packed(f, packed));
             let value = body.u64("load value")?;
-            dst.map(|dst| Action::load(dst, value))
+            dst.filter(|dst| dst.is_loadable()).map(|dst| Action::load(dst, value))
         }
         nx::NOTE => Some(Action::Note(body.rest().to_vec())),
         nx::OUTPUT_REG => {

@@ -1,8 +1,9 @@
 //! Actions to bytes.
 
 use super::{Action, Controller};
+use crate::field::Field;
 use crate::port::Port;
-use crate::wire::Put;
+use crate::wire::{Put, low_u32};
 
 /// The experimenter of Nicira's actions.
 pub(super) const NICIRA: u32 = 0x0000_2320;
@@ -85,6 +86,11 @@ impl Action {
             }
             Action::Controller(controller) => put_controller(out, controller),
             Action::Group(id) => put_of(out, of::GROUP, |out| out.put_u32(*id)),
+            Action::SetField { field: Field::InPort, value, .. } => put_of(out, of::SET_FIELD, |out| {
+                // The switch takes OpenFlow 1.0's field only.
+                Field::InPort.put_subfield_header(out);
+                out.put_u16(Port(low_u32(*value)).to_of10());
+            }),
             Action::SetField { field, value, mask } => {
                 put_of(out, of::SET_FIELD, |out| field.put_tlv(out, *value, *mask));
             }

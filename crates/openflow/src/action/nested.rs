@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::decode::decode_actions_at;
 use super::encode::{nx, put_actions, put_nx};
-use super::{Ct, Learn, LearnSource, LearnSpec, Nat, NatSide, Subfield, Zone};
+use super::{Action, Ct, Learn, LearnSource, LearnSpec, Nat, NatSide, Subfield, Zone};
 use crate::field::Field;
 use crate::wire::{DecodeError, Decoded, Put, Reader};
 
@@ -92,23 +92,32 @@ impl Ct {
 }
 
 /// A `nat` first, if there is one, then the actions to execute.
-fn decode_ct_actions(body: &mut Reader<'_>, depth: usize) -> Decoded<(Option<Nat>, Vec<super::Action>)> {
+fn decode_ct_actions(body: &mut Reader<'_>, depth: usize) -> Decoded<(Option<Nat>, Vec<Action>)> {
     let mut ahead = *body;
-    let nat = match ahead.array::<10>("action header") {
-        Ok([0xff, 0xff, hi, lo, 0, 0, 0x23, 0x20, 0, 36]) => {
-            let len = usize::from(u16::from_be_bytes([hi, lo]));
-            let Some(rest) = len.checked_sub(10) else {
-                return Err(DecodeError::BadLength { what: "nat action", length: len });
-            };
-            let nat = Nat::decode(&mut ahead.sub(rest, "nat action")?)?;
-            if nat.is_some() {
-                *body = ahead;
-            }
-            nat
-        }
-        _ => None,
-    };
+    let nat = decode_nat(&mut ahead)?;
+    if nat.is_some() {
+        *body = ahead;
+    }
     Ok((nat, decode_actions_at(body, depth + 1)?))
+}
+
+/// The next action, if it is a `nat` that this crate has a value for.
+fn decode_nat(reader: &mut Reader<'_>) -> Decoded<Option<Nat>> {
+    let Ok([0xff, 0xff, hi, lo, 0, 0, 0x23, 0x20, 0, 36]) = reader.array::<10>("action header") else {
+        return Ok(None);
+    };
+    let length = usize::from(u16::from_be_bytes([hi, lo]));
+    match length.checked_sub(10) {
+        Some(rest) if length.is_multiple_of(8) => Nat::decode(&mut reader.sub(rest, "nat action")?),
+        _ => Err(DecodeError::BadLength { what: "nat action", length }),
+    }
+}
+
+impl Action {
+    /// Whether its bytes are a `nat`, which has a place of its own in a [`Ct`].
+    pub(super) fn is_nat(&self) -> bool {
+        matches!(self, Action::Unknown(bytes) if matches!(decode_nat(&mut Reader::new(bytes)), Ok(Some(_))))
+    }
 }
 
 impl Nat {
@@ -173,8 +182,9 @@ impl Nat {
         };
         let mixed =
             present & (RANGE_IPV4_MIN | RANGE_IPV4_MAX) != 0 && present & (RANGE_IPV6_MIN | RANGE_IPV6_MAX) != 0;
+        let loose = side.is_none() && present != 0;
         let open = (last.is_some() && first.is_none()) || (last_port.is_some() && first_port.is_none());
-        if mixed || open || flags >= NAT_RANDOM << 1 || present >= RANGE_PORT_MAX << 1 {
+        if mixed || loose || open || flags >= NAT_RANDOM << 1 || present >= RANGE_PORT_MAX << 1 {
             return Ok(None);
         }
         Ok(Some(Nat {
@@ -183,9 +193,10 @@ impl Nat {
             last_address: last.filter(|l| Some(*l) != first),
             port: first_port,
             last_port: last_port.filter(|l| Some(*l) != first_port),
-            persistent: flags & NAT_PERSISTENT != 0,
-            hash: flags & NAT_HASH != 0,
-            random: flags & NAT_RANDOM != 0,
+            // Without a side the switch does not look at them.
+            persistent: side.is_some() && flags & NAT_PERSISTENT != 0,
+            hash: side.is_some() && flags & NAT_HASH != 0,
+            random: side.is_some() && flags & NAT_RANDOM != 0,
         }))
     }
 }
@@ -276,6 +287,10 @@ impl LearnSpec {
 
     fn decode(header: u16, body: &mut Reader<'_>) -> Decoded<Option<LearnSpec>> {
         let bits = header & SPEC_BITS;
+        if u32::from(bits) > u128::BITS {
+            // There are such fields, but none that this crate knows.
+            return Ok(None);
+        }
         let src = if header & SPEC_SRC_VALUE != 0 {
             Some(LearnSource::Value(body.uint(value_bytes(bits), "learn value")?))
         } else {
@@ -283,6 +298,11 @@ impl LearnSpec {
         };
         let kind = header & SPEC_DST;
         let dst = if kind == SPEC_DST_OUTPUT { None } else { read_subfield(body, bits)? };
+        if let (Some(LearnSource::Value(value)), Some(dst)) = (src, dst)
+            && value > dst.mask() >> dst.offset()
+        {
+            return Ok(None);
+        }
         Ok(match (kind, src, dst) {
             (SPEC_DST_MATCH, Some(src), Some(dst)) => Some(LearnSpec::Match { dst, src }),
             (SPEC_DST_LOAD, Some(src), Some(dst)) => Some(LearnSpec::Load { dst, src }),

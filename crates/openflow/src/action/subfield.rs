@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::field::Field;
+use crate::field::{Field, Format};
 use crate::text::{ParseError, wrong};
 
 /// Bits `offset..offset + bits` of a field: `NXM_NX_REG0[0..3]`.
@@ -48,6 +48,16 @@ impl Subfield {
     /// Whether it is all of the field.
     pub const fn is_whole(self) -> bool {
         self.offset == 0 && self.bits == self.field.subfield_bits()
+    }
+
+    /// Whether a value can be written to it: a port number only as a whole.
+    pub(crate) fn is_loadable(self) -> bool {
+        self.is_whole() || self.field.spec().format != Format::Port
+    }
+
+    /// Whether it is narrow enough for [`Subfield::packed`].
+    pub(crate) fn is_packable(self) -> bool {
+        self.bits <= 64
     }
 
     /// Offset and width packed as some actions carry them.

@@ -5,6 +5,7 @@ mod nested;
 use std::fmt;
 use std::str::FromStr;
 
+use super::decode::MAX_DEPTH;
 use super::{Action, Controller, Reason, Subfield};
 use crate::field::{Field, parse_masked, write_masked};
 use crate::port::Port;
@@ -28,6 +29,13 @@ fn write_list(f: &mut impl fmt::Write, actions: &[Action]) -> fmt::Result {
 
 /// Reads a list of actions, and the table that a `goto_table` at its end names.
 pub(crate) fn parse_actions(text: &str) -> Parsed<(Vec<Action>, Option<u8>)> {
+    parse_actions_at(text, 0)
+}
+
+fn parse_actions_at(text: &str, depth: usize) -> Parsed<(Vec<Action>, Option<u8>)> {
+    if depth > MAX_DEPTH {
+        return wrong(text, format!("actions nested more than {MAX_DEPTH} deep"));
+    }
     let mut actions = Vec::new();
     let mut goto = None;
     let mut dropped = false;
@@ -47,7 +55,7 @@ pub(crate) fn parse_actions(text: &str) -> Parsed<(Vec<Action>, Option<u8>)> {
                 dropped = true;
             }
             "goto_table" => goto = Some(item.int()?),
-            _ => actions.push(parse_action(item)?),
+            _ => actions.push(parse_action(item, depth)?),
         }
     }
     Ok((actions, goto))
@@ -59,17 +67,25 @@ impl FromStr for Action {
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let mut all = items(text);
         match (all.next(), all.next()) {
-            (Some(item), None) => parse_action(item?),
+            (Some(item), None) => parse_action(item?, 0),
             _ => wrong(text, "needs to be one action"),
         }
     }
 }
 
-fn parse_action(item: Item<'_>) -> Parsed<Action> {
+fn parse_action(item: Item<'_>, depth: usize) -> Parsed<Action> {
     match item.key {
         "output" => {
             let text = item.text()?;
-            if text.parse::<Port>().is_ok() { parse_output(text) } else { Ok(Action::output_field(text.parse()?)) }
+            if text.starts_with(|c: char| c.is_ascii_digit()) || text.parse::<Port>().is_ok() {
+                return parse_output(text);
+            }
+            let src: Subfield = text.parse()?;
+            if src.is_packable() {
+                Ok(Action::output_field(src))
+            } else {
+                wrong(text, "a port has no more than 64 bits")
+            }
         }
         "group" => Ok(Action::Group(item.int()?)),
         "set_field" | "load" | "mod_dl_src" | "mod_dl_dst" | "mod_nw_src" | "mod_nw_dst" => parse_set(item),
@@ -82,7 +98,7 @@ fn parse_action(item: Item<'_>) -> Parsed<Action> {
             Ok(Action::Move { src, dst })
         }
         "resubmit" => parse_resubmit(item),
-        "ct" => nested::parse_ct(item).map(|ct| Action::Ct(Box::new(ct))),
+        "ct" => nested::parse_ct(item, depth).map(|ct| Action::Ct(Box::new(ct))),
         "learn" => nested::parse_learn(item).map(|learn| Action::Learn(Box::new(learn))),
         "conjunction" => parse_conjunction(item),
         "dec_ttl" if item.value == Value::None => Ok(Action::DecTtl),
@@ -120,6 +136,9 @@ fn parse_set(item: Item<'_>) -> Parsed<Action> {
         "load" => {
             let (value, dst) = arrow(item)?;
             let dst: Subfield = dst.parse()?;
+            if !dst.is_loadable() {
+                return wrong(item.whole, "a port can only be written as a whole");
+            }
             return match number(value) {
                 Some(value) if value <= dst.mask() >> dst.offset() => Ok(Action::load(dst, value)),
                 _ => wrong(item.whole, format!("needs a number of at most {} bits", dst.bits())),
@@ -307,6 +326,7 @@ mod tests {
             "conjunction(7,1/2),conjunction(9,2/3)",
             "meter:4,group:7",
             "note:01.02.00.00.00.00",
+            "set_field:5/0xf->nw_ttl,set_field:LOCAL->in_port",
         ] {
             let (actions, goto) = parse_actions(text).unwrap_or_else(|e| panic!("{text}: {e}"));
             let mut printed = String::new();
@@ -328,6 +348,8 @@ mod tests {
             ("controller", "CONTROLLER:65535"),
             ("controller(max_len=65535)", "output:controller"),
             ("3", "output:3"),
+            ("load:0xfff8->NXM_OF_IN_PORT[]", "set_field:IN_PORT->in_port"),
+            ("learn(in_port=LOCAL)", "learn(NXM_OF_IN_PORT[]=0xfffe)"),
             ("resubmit(in_port,5)", "resubmit(,5)"),
             ("ct(nat,zone=65520,table=31)", "ct(table=31,zone=65520,nat)"),
         ] {
@@ -347,10 +369,16 @@ mod tests {
             ("drop,output:1", "`output:1`: nothing can stand beside drop"),
             ("goto_table:3,output:1", "`output:1`: nothing can follow goto_table:3"),
             ("resubmit()", "`resubmit()`: needs a port or a table"),
+            ("output:65533", "`65533`: is neither a port number up to 65279 nor the name of a reserved port"),
+            ("load:1->NXM_OF_IN_PORT[0..3]", "`load:1->NXM_OF_IN_PORT[0..3]`: a port can only be written as a whole"),
+            ("output:NXM_NX_XXREG0[]", "`NXM_NX_XXREG0[]`: a port has no more than 64 bits"),
+            ("ct(nat(persistent))", "`nat(persistent)`: needs src or dst beside the rest"),
             ("explode", "`explode`: is not an action this program knows"),
             ("ct(colour=1)", "`colour=1`: is not an option of ct()"),
         ] {
             assert_eq!(parse_actions(text).unwrap_err().to_string(), problem);
         }
+        let deep = "ct(exec(".repeat(1000) + &"))".repeat(1000);
+        assert!(parse_actions(&deep).unwrap_err().to_string().ends_with("actions nested more than 8 deep"));
     }
 }

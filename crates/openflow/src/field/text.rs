@@ -57,7 +57,8 @@ pub fn write_masked(f: &mut impl Write, field: Field, value: u128, mask: u128) -
     }
 }
 
-/// Reads a field's value with an optional mask: the value (cut to the mask) and the mask.
+/// Reads a field's value with an optional mask: the value (cut to the mask) and the mask. Whether a match may have that
+/// mask is not looked at.
 pub fn parse_masked(field: Field, text: &str) -> Parsed<(u128, u128)> {
     let full = field.full_mask();
     let (value, mask) = match field.spec().format {
@@ -81,9 +82,6 @@ pub fn parse_masked(field: Field, text: &str) -> Parsed<(u128, u128)> {
     };
     if value & !full != 0 || mask & !full != 0 {
         return wrong(text, format!("does not fit the {} bits of {}", field.spec().bits, field.name()));
-    }
-    if mask != full && !field.spec().maskable {
-        return wrong(text, format!("{} can only be matched as a whole", field.name()));
     }
     Ok((value & mask, mask))
 }

@@ -108,7 +108,7 @@ impl Flow {
             let bytes = parse_dotted_hex(hex)?;
             let mut probe = Flow::default();
             match probe.read_instructions(&mut crate::wire::Reader::new(&bytes)) {
-                Ok(()) if probe.unknown.len() == 1 => self.unknown.append(&mut probe.unknown),
+                Ok(()) if probe.unknown.as_slice() == [bytes] => self.unknown.append(&mut probe.unknown),
                 _ => return wrong(hex, "is not an instruction that is unknown"),
             }
             text = rest;

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Bucket, Group, GroupType, MAX_GROUP, SELECTION_METHOD_LEN, Selection};
+use super::{Bucket, Group, GroupType, MAX_GROUP, Selection};
 use crate::action::{parse_actions, write_actions};
 use crate::field::{Field, parse_masked, write_masked};
+use crate::port::Port;
 use crate::text::{Item, ParseError, Parsed, Value, dotted_hex, items, parse_dotted_hex, wrong};
+use crate::wire::Reader;
 
 impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -97,14 +99,20 @@ impl FromStr for Group {
                 }
                 "selection_method" => {
                     let method = item.text()?;
-                    if method.is_empty() || method.len() >= SELECTION_METHOD_LEN || !method.is_ascii() {
-                        return wrong(item.whole, "needs a name of 1 to 15 characters");
+                    if !Selection::is_method(method) {
+                        return wrong(item.whole, "needs a name of 1 to 15 letters, digits, - and _");
                     }
                     selection.method = method.to_owned();
                 }
                 "selection_method_param" => selection.parameter = item.int()?,
                 "fields" => parse_fields(item, &mut selection)?,
-                "unknown" => group.unknown = parse_dotted_hex(item.text()?)?,
+                "unknown" => {
+                    let bytes = parse_dotted_hex(item.text()?)?;
+                    match group.read_properties(&mut Reader::new(&bytes)) {
+                        Ok(()) if group.unknown == bytes => {}
+                        _ => return wrong(item.whole, "is not a property that is unknown"),
+                    }
+                }
                 _ => return wrong(item.whole, "is not a property of a group"),
             }
         }
@@ -139,6 +147,9 @@ fn parse_fields(item: Item<'_>, selection: &mut Selection) -> Parsed<()> {
             Value::None => field.full_mask(),
             _ => parse_masked(field, item.text()?)?.0,
         };
+        if mask != field.full_mask() && !field.spec().maskable {
+            return wrong(item.whole, format!("{} can only be hashed as a whole", field.name()));
+        }
         selection.fields.set(field, mask, mask);
     }
     Ok(())
@@ -163,9 +174,18 @@ fn parse_bucket(text: &str, next_id: u32, kind: GroupType) -> Parsed<Bucket> {
         match item.key {
             "bucket_id" => bucket.id = item.int_up_to(MAX_GROUP)?,
             "weight" => bucket.weight = Some(item.int()?),
-            "watch_port" => bucket.watch_port = Some(item.text()?.parse()?),
-            "watch_group" => bucket.watch_group = Some(item.int()?),
-            "unknown" => bucket.unknown = parse_dotted_hex(item.text()?)?,
+            "watch_port" => bucket.watch_port = Some(item.text()?.parse()?).filter(|p| *p != Port::ANY),
+            "watch_group" => bucket.watch_group = Some(item.int()?).filter(|g| *g != u32::MAX),
+            "unknown" => {
+                let bytes = parse_dotted_hex(item.text()?)?;
+                let mut probe = Bucket::default();
+                match probe.read_properties(&mut Reader::new(&bytes)) {
+                    Ok(()) if probe == (Bucket { unknown: bytes.clone(), ..Bucket::default() }) => {
+                        bucket.unknown = bytes;
+                    }
+                    _ => return wrong(item.whole, "is not a property that is unknown"),
+                }
+            }
             // Actions may stand without `actions=`, as in `bucket=output:1`.
             _ => {
                 let at = text.len() - (item.whole.len() + all.rest().len());
@@ -178,17 +198,13 @@ fn parse_bucket(text: &str, next_id: u32, kind: GroupType) -> Parsed<Bucket> {
             }
         }
     }
-    if kind == GroupType::Select && bucket.weight.is_none() {
-        bucket.weight = Some(1);
-    }
-    Ok(bucket)
+    Ok(bucket.with_weight_for(kind))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::group::GroupMod;
-    use crate::wire::Reader;
 
     #[test]
     fn groups_print_parse_back_and_survive_the_wire() {
@@ -221,11 +237,23 @@ mod tests {
     }
 
     #[test]
+    fn a_weight_counts_in_a_select_group_only() {
+        let of = |text: &str| text.parse::<Group>().unwrap().buckets.remove(0).weight;
+        assert_eq!(of("group_id=1,type=select,bucket=output:1"), Some(1));
+        assert_eq!(of("group_id=1,type=all,bucket=weight:1,output:1"), None);
+    }
+
+    #[test]
     fn wrong_groups_say_what_is_wrong() {
         for (text, problem) in [
             ("type=select", "`type=select`: needs group_id=..."),
             ("group_id=1", "`group_id=1`: needs type=..."),
             ("group_id=1,type=round", "`type=round`: is none of all, select, indirect, fast_failover"),
+            (
+                "group_id=1,type=select,selection_method=a(b)",
+                "`selection_method=a(b)`: needs a name of 1 to 15 letters, digits, - and _",
+            ),
+            ("group_id=1,type=all,unknown=01.02", "`unknown=01.02`: is not a property that is unknown"),
             ("group_id=1,type=all,bucket=output:1,explode", "`explode`: is not an action this program knows"),
         ] {
             assert_eq!(text.parse::<Group>().unwrap_err().to_string(), problem);

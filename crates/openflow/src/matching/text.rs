@@ -61,7 +61,12 @@ impl fmt::Display for Match {
         let mut late = [
             (Field::Reg0, keyword.map(|(word, _, _)| (*word).to_owned())),
             (Field::Ipv4Src, eth.filter(|_| keyword.is_none()).map(|e| format!("dl_type=0x{e:04x}"))),
-            (Field::ArpOp, proto.filter(|_| keyword.is_none_or(|k| k.2.is_none())).map(|p| format!("nw_proto={p}"))),
+            (
+                Field::ArpOp,
+                proto
+                    .filter(|_| keyword.is_none_or(|k| k.2.is_none()))
+                    .map(|p| format!("{}={p}", self.name_of(Field::IpProto))),
+            ),
         ];
         for (field, value, mask) in self.fields() {
             for (before, text) in &mut late {
@@ -102,13 +107,22 @@ impl Commas<'_, '_> {
 }
 
 impl Match {
+    /// The name to print a field by. One that stands for several fields is good only where it can be told which.
+    fn name_of(&self, field: Field) -> &'static str {
+        let shared = matches!(
+            match_name(field),
+            "nw_src" | "nw_dst" | "nw_proto" | "tp_src" | "tp_dst" | "icmp_type" | "icmp_code" | "dl_vlan_pcp"
+        );
+        if shared && !self.meets(field.spec().requires) { field.spec().nxm_name } else { match_name(field) }
+    }
+
     fn write_field(&self, out: &mut Commas<'_, '_>, field: Field, value: u128, mask: u128) -> fmt::Result {
         let exact = mask == field.full_mask();
         match field {
             Field::Ipv6Label if exact => out.put(&format!("ipv6_label=0x{value:05x}")),
             Field::Ipv6Label => out.put(&format!("ipv6_label=0x{value:05x}/0x{mask:05x}")),
             _ if !exact && field.spec().format == Format::Decimal && field != Field::VlanVid => {
-                out.put(&format!("{}={value:#x}/{mask:#x}", match_name(field)))
+                out.put(&format!("{}={value:#x}/{mask:#x}", self.name_of(field)))
             }
             Field::IpDscp => out.put(&format!("nw_tos={}", value << 2)),
             Field::CtZone => out.put(&format!("ct_zone={value}")),
@@ -120,7 +134,7 @@ impl Match {
             }
             Field::VlanVid => out.put(&format!("vlan_tci=0x{value:04x}/0x{mask:04x}")),
             _ => {
-                let mut text = format!("{}=", match_name(field));
+                let mut text = format!("{}=", self.name_of(field));
                 write_masked(&mut text, field, value, mask)?;
                 out.put(&text)
             }
@@ -173,10 +187,7 @@ impl<'a> MatchParser<'a> {
             "vlan_tci" => self.vlan_tci(item)?,
             "unknown" => self.matches.tlvs.extend_from_slice(&self.unknown(item)?),
             key => match Field::by_name(key).filter(|f| f.spec().nxm_name != key) {
-                Some(field) => {
-                    let (value, mask) = parse_masked(field, item.text()?)?;
-                    self.set(item, field, value, mask)?;
-                }
+                Some(field) => self.parse(item, field)?,
                 None => return Ok(false),
             },
         }
@@ -208,8 +219,7 @@ impl<'a> MatchParser<'a> {
                 ("icmp_code", false, Some(ip_proto::ICMPV6)) => Field::Icmpv6Code,
                 _ => return wrong(item.whole, "needs the protocol beside it, for example tcp or icmp6"),
             };
-            let (value, mask) = parse_masked(field, item.text()?)?;
-            self.set(item, field, value, mask)?;
+            self.parse(item, field)?;
         }
         if let Some((field, requires)) = self.matches.missing_requirement() {
             return wrong(match_name(field), format!("needs {requires:?} to be matched beside it"));
@@ -217,16 +227,28 @@ impl<'a> MatchParser<'a> {
         Ok(self.matches)
     }
 
-    fn set(&mut self, item: Item<'a>, field: Field, value: u128, mask: u128) -> Parsed<()> {
-        match self.matches.get(field) {
-            Some(old) if old != (value, mask) && field != Field::VlanVid => {
-                wrong(item.whole, format!("gives {} a second value", field.name()))
-            }
-            _ => {
-                self.matches.set(field, value, mask);
-                Ok(())
-            }
+    fn parse(&mut self, item: Item<'a>, field: Field) -> Parsed<()> {
+        let text = item.text()?;
+        let (value, mask) = parse_masked(field, text)?;
+        if mask != field.full_mask() && !field.spec().maskable {
+            return wrong(text, format!("{} can only be matched as a whole", field.name()));
         }
+        self.set(item, field, value, mask)
+    }
+
+    fn set(&mut self, item: Item<'a>, field: Field, value: u128, mask: u128) -> Parsed<()> {
+        for (field, value, mask) in field.split(value, mask).filter(|(_, _, mask)| *mask != 0) {
+            match self.matches.get(field) {
+                // That there is a tag was all that was known so far.
+                Some((VLAN_PRESENT, VLAN_PRESENT)) if field == Field::VlanVid => {}
+                Some(old) if old != (value, mask) => {
+                    return wrong(item.whole, format!("gives {} a second value", field.name()));
+                }
+                _ => {}
+            }
+            self.matches.set(field, value, mask);
+        }
+        Ok(())
     }
 
     fn vlan_tci(&mut self, item: Item<'a>) -> Parsed<()> {
@@ -316,6 +338,14 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_fields_share_is_not_printed_where_it_means_another_one() {
+        let arp = Match::arp().with(Field::Ipv4Src, 1u32).with(Field::IpProto, 6u8);
+        assert_eq!(arp.to_string(), "arp,NXM_OF_IP_SRC=0.0.0.1,NXM_OF_IP_PROTO=6");
+        let tcp = Match::ip().with(Field::IpProto, 6u8).with(Field::UdpDst, 53u16);
+        assert_eq!(tcp.to_string(), "tcp,NXM_OF_UDP_DST=53");
+    }
+
+    #[test]
     fn wrong_matches_say_what_is_wrong() {
         for (text, problem) in [
             ("tp_dst=80", "`tp_dst=80`: needs the protocol beside it, for example tcp or icmp6"),
@@ -324,6 +354,7 @@ mod tests {
             ("tcp,udp", "`udp`: gives nw_proto a second value"),
             ("reg0=0x100000000", "`0x100000000`: does not fit the 32 bits of reg0"),
             ("conj_id=1/3", "`1/3`: conj_id can only be matched as a whole"),
+            ("xreg0=1,reg1=2", "`reg1=2`: gives reg1 a second value"),
             ("colour=red", "`colour=red`: is not a field that can be matched"),
             ("ct_state=+old", "`old`: is none of new, est, rel, rpl, inv, trk, snat, dnat"),
         ] {

@@ -45,6 +45,19 @@ fn every_cut_of_every_message_is_an_error_and_never_a_panic() {
 }
 
 #[test]
+fn bundles_in_bundles_do_not_exhaust_the_stack() {
+    let flags = BundleFlags::empty();
+    let mut message = Vec::new();
+    Message::BarrierRequest.encode(9, &mut message).unwrap();
+    while message.len() < 65_000 {
+        let add = BundleAdd { id: BundleId(1), flags, message: std::mem::take(&mut message) };
+        Message::BundleAdd(add).encode(9, &mut message).unwrap();
+    }
+    let (_, message) = Message::decode(&message).unwrap();
+    assert!(message.to_string().ends_with("(a bundle in a bundle)"));
+}
+
+#[test]
 fn messages_are_named_and_described_for_people() {
     let line = |message: Message| message.line(7);
     assert_eq!(line(Message::BarrierRequest), "OFPT_BARRIER_REQUEST (OF1.5) (xid=0x7):");

@@ -120,6 +120,8 @@ impl fmt::Display for Details<'_> {
                 write!(f, " bundle_id={:#x} flags=", add.id.0)?;
                 bitflags::parser::to_writer(&add.flags, &mut *f)?;
                 match Message::decode(&add.message) {
+                    // No switch takes it, and who nests thousands of them wants to see the stack overflow.
+                    Ok((_, Message::BundleAdd(_))) => f.write_str(" (a bundle in a bundle)"),
                     Ok((_, inner)) => write!(f, " {inner}"),
                     Err(error) => write!(f, " ({error})"),
                 }

@@ -3,4 +3,6 @@
 #[cfg(test)]
 mod flows;
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod messages;

@@ -3,16 +3,18 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::super::{Ct, Learn, LearnSource, LearnSpec, Nat, NatSide, Subfield, Zone};
-use super::{arrow, parse_actions, write_list};
+use super::super::{Action, Ct, Learn, LearnSource, LearnSpec, Nat, NatSide, Subfield, Zone};
+use super::{arrow, parse_actions_at, write_list};
 use crate::field::{Field, parse_masked, write_masked};
 use crate::flow::DEFAULT_PRIORITY;
+use crate::port::Port;
 use crate::text::{Item, Parsed, Value, items, number, wrong};
+use crate::wire::low_u32;
 
 const ALG_FTP: u16 = 21;
 const ALG_TFTP: u16 = 69;
 
-pub(super) fn parse_ct(item: Item<'_>) -> Parsed<Ct> {
+pub(super) fn parse_ct(item: Item<'_>, depth: usize) -> Parsed<Ct> {
     let mut ct = Ct::default();
     let inside = match item.value {
         Value::Paren(inside) => inside,
@@ -40,7 +42,7 @@ pub(super) fn parse_ct(item: Item<'_>) -> Parsed<Ct> {
             }
             "nat" => ct.nat = Some(parse_nat(item)?),
             "exec" => {
-                let (actions, goto) = parse_actions(item.text()?)?;
+                let (actions, goto) = parse_actions_at(item.text()?, depth + 1)?;
                 if goto.is_some() {
                     return wrong(item.whole, "goto_table cannot stand inside exec");
                 }
@@ -55,6 +57,9 @@ pub(super) fn parse_ct(item: Item<'_>) -> Parsed<Ct> {
             }
             _ => return wrong(item.whole, "is not an option of ct()"),
         }
+    }
+    if ct.nat.is_none() && ct.exec.first().is_some_and(Action::is_nat) {
+        return wrong(item.whole, "an unknown action at its start is a nat");
     }
     Ok(ct)
 }
@@ -80,6 +85,9 @@ fn parse_nat(item: Item<'_>) -> Parsed<Nat> {
             "random" => nat.random = true,
             _ => return wrong(item.whole, "is not an option of nat()"),
         }
+    }
+    if nat.side.is_none() && nat != Nat::default() {
+        return wrong(item.whole, "needs src or dst beside the rest");
     }
     Ok(nat)
 }
@@ -222,6 +230,9 @@ pub(super) fn parse_learn(item: Item<'_>) -> Parsed<Learn> {
                 let src = match item.value {
                     Value::Text(text) => {
                         let value = match parse_masked(dst.field(), text) {
+                            Ok((port, _)) if dst == Subfield::whole(Field::InPort) => {
+                                Some(u128::from(Port(low_u32(port)).to_of10()))
+                            }
                             Ok((value, mask)) if dst.is_whole() && mask == dst.field().full_mask() => Some(value),
                             _ => number(text),
                         };
