@@ -37,7 +37,7 @@ audit: ## Check licences, banned crates and sources of all dependencies
 
 .PHONY: proptest-long
 proptest-long: setup ## The property tests against the real tools, 10,000 cases and more each (CASES=n)
-	PROPTEST_CASES=$${CASES:-20000} $(CARGO) test --release --locked -p openflow -p ovsdb -p ovs -p delta
+	PROPTEST_CASES=$${CASES:-20000} $(CARGO) test --locked -p openflow -p ovsdb -p ovs -p delta
 
 .PHONY: fuzz
 fuzz: setup ## Fuzz every decoder, a million executions each (RUNS=n)
