@@ -1,0 +1,142 @@
+use types::pod::{Container, ContainerPort, Pod, PodIp};
+
+use super::*;
+
+fn labels(text: &str) -> BTreeMap<String, String> {
+    text.split(',').filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+}
+
+fn name(text: &str) -> ObjectName {
+    let (namespace, name) = text.split_once('/').unwrap();
+    ObjectName { namespace: namespace.to_owned(), name: name.to_owned() }
+}
+
+fn pod(text: &str, label: &str, ip: &str, http: u16) -> Pod {
+    let mut pod = Pod::default();
+    let name = name(text);
+    (pod.metadata.name, pod.metadata.namespace) = (name.name, name.namespace);
+    pod.metadata.labels = labels(label);
+    pod.status.pod_ips = vec![PodIp { ip: ip.to_owned() }];
+    let port = ContainerPort { name: "http".to_owned(), container_port: http, protocol: Protocol::Tcp };
+    pod.spec.containers = vec![Container { ports: vec![port] }];
+    pod
+}
+
+/// Two namespaces; in each a `web` and a `db`.
+fn cluster(policy: NetworkPolicy) -> Cluster {
+    let mut cluster = Cluster::default();
+    cluster.namespaces.insert("a".to_owned(), labels("team=a"));
+    cluster.namespaces.insert("b".to_owned(), labels("team=b"));
+    for (text, label, ip, http) in [
+        ("a/web", "app=web", "10.0.0.1", 80),
+        ("a/db", "app=db", "10.0.0.2", 8080),
+        ("b/web", "app=web", "10.0.1.1", 8080),
+        ("b/db", "app=db", "10.0.1.2", 80),
+    ] {
+        cluster.add_pod(&pod(text, label, ip, http)).unwrap();
+    }
+    cluster.policies.insert(name("a/policy"), policy);
+    cluster
+}
+
+fn selecting(text: &str) -> LabelSelector {
+    LabelSelector { match_labels: labels(text), ..LabelSelector::default() }
+}
+
+fn ingress(from: Vec<PolicyPeer>, ports: Vec<PolicyPort>) -> NetworkPolicy {
+    let mut policy = NetworkPolicy::default();
+    policy.spec.pod_selector = selecting("app=web");
+    policy.spec.ingress = vec![types::network_policy::IngressRule { from, ports }];
+    policy
+}
+
+fn peers(rule: &PolicyRule) -> Vec<String> {
+    rule.peers.iter().flatten().map(|block| block.cidr.to_string()).collect()
+}
+
+#[test]
+fn an_empty_policy_isolates_and_allows_nothing() {
+    let mut policy = NetworkPolicy::default();
+    let computed = compute(&cluster(policy.clone()));
+    let isolated = |direction| [(direction, name("a/db")), (direction, name("a/web"))];
+    assert_eq!(computed.isolated, isolated(Direction::Ingress).into());
+    assert!(computed.rules.is_empty());
+    policy.spec.policy_types = vec!["Egress".to_owned()];
+    assert_eq!(compute(&cluster(policy)).isolated, isolated(Direction::Egress).into());
+}
+
+#[test]
+fn a_pod_selector_alone_means_the_policy_s_namespace() {
+    let peer = PolicyPeer { pod_selector: Some(selecting("app=db")), ..PolicyPeer::default() };
+    let rules = compute(&cluster(ingress(vec![peer], vec![]))).rules;
+    assert_eq!(rules.iter().map(peers).collect::<Vec<_>>(), [["10.0.0.2/32"]]);
+}
+
+#[test]
+fn both_selectors_together_mean_those_pods_of_those_namespaces() {
+    let peer = PolicyPeer {
+        pod_selector: Some(selecting("app=db")),
+        namespace_selector: Some(selecting("team=b")),
+        ..PolicyPeer::default()
+    };
+    let rules = compute(&cluster(ingress(vec![peer], vec![]))).rules;
+    assert_eq!(rules.iter().map(peers).collect::<Vec<_>>(), [["10.0.1.2/32"]]);
+}
+
+#[test]
+fn an_empty_list_of_peers_means_anyone_and_one_that_selects_nobody_nobody() {
+    let rules = compute(&cluster(ingress(vec![], vec![]))).rules;
+    assert_eq!(rules.iter().map(|r| r.peers.is_none()).collect::<Vec<_>>(), [true]);
+    let nobody = PolicyPeer { pod_selector: Some(selecting("app=none")), ..PolicyPeer::default() };
+    let rules = compute(&cluster(ingress(vec![nobody], vec![]))).rules;
+    assert_eq!(rules.iter().map(|r| r.peers.clone()).collect::<Vec<_>>(), [Some(BTreeSet::new())]);
+}
+
+#[test]
+fn a_named_port_is_the_number_of_the_pod_that_is_connected_to() {
+    let http = PolicyPort { port: Some(IntOrString::String("http".to_owned())), ..PolicyPort::default() };
+    let rules = compute(&cluster(ingress(vec![], vec![http.clone()]))).rules;
+    let number = |rule: &PolicyRule| rule.ports.iter().flatten().map(|p| p.range.unwrap().0).collect::<Vec<_>>();
+    assert_eq!(rules.iter().map(number).collect::<Vec<_>>(), [[80]]);
+
+    let mut policy = NetworkPolicy::default();
+    policy.spec.pod_selector = selecting("app=web");
+    policy.spec.egress = vec![types::network_policy::EgressRule { to: vec![], ports: vec![http] }];
+    let rules = compute(&cluster(policy)).rules;
+    let by_number: Vec<_> = rules.iter().map(|rule| (number(rule), peers(rule))).collect();
+    assert_eq!(by_number.len(), 2);
+    assert!(by_number.contains(&(vec![80], vec!["10.0.0.1/32".to_owned(), "10.0.1.2/32".to_owned()])), "{by_number:?}");
+}
+
+#[test]
+fn what_cannot_be_understood_is_named_and_allows_nothing() {
+    let block = types::network_policy::IpBlock { cidr: "10.0.0.0/40".to_owned(), except: vec![] };
+    let peer = PolicyPeer { ip_block: Some(block), ..PolicyPeer::default() };
+    let port = PolicyPort { port: Some(IntOrString::Int(70000)), ..PolicyPort::default() };
+    let computed = compute(&cluster(ingress(vec![peer], vec![port])));
+    let errors: Vec<String> = computed.errors.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        errors,
+        [
+            "NetworkPolicy a/policy: spec.ingress[0].ports[0].port: needs a number from 1 to 65535, or a name",
+            "NetworkPolicy a/policy: spec.ingress[0].from[0].ipBlock.cidr: `10.0.0.0/40` is not a range of addresses such as 10.0.0.0/8",
+        ]
+    );
+    assert!(computed.rules.is_empty());
+    assert!(computed.isolated.contains(&(Direction::Ingress, name("a/web"))));
+}
+
+#[test]
+fn pods_on_the_node_s_network_or_at_their_end_are_nobody() {
+    let mut cluster = cluster(NetworkPolicy::default());
+    for (n, change) in
+        [|pod: &mut Pod| pod.spec.host_network = true, |pod: &mut Pod| pod.status.phase = "Failed".to_owned()]
+            .into_iter()
+            .enumerate()
+    {
+        let mut pod = pod(&format!("a/odd{n}"), "app=web", "10.0.0.9", 80);
+        change(&mut pod);
+        cluster.add_pod(&pod).unwrap();
+    }
+    assert_eq!(cluster.pods.len(), 4);
+}

@@ -1,0 +1,79 @@
+//! What all objects have.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::ObjectName;
+
+/// Labels of an object.
+pub type Labels = BTreeMap<String, String>;
+
+/// An object's metadata.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Metadata {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its labels.
+    pub labels: Labels,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// When it was asked to go, if it was.
+    pub deletion_timestamp: Option<String>,
+}
+
+impl Metadata {
+    /// Namespace and name.
+    pub fn object_name(&self) -> ObjectName {
+        ObjectName { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+}
+
+/// A selector of objects by their labels, as it is written.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct LabelSelector {
+    /// Labels that must have these values.
+    pub match_labels: Labels,
+    /// Further requirements.
+    pub match_expressions: Vec<LabelRequirement>,
+}
+
+/// One requirement of a selector.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LabelRequirement {
+    /// The label's key.
+    pub key: String,
+    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
+    pub operator: String,
+    /// What it is compared with.
+    #[serde(default)]
+    pub values: Vec<String>,
+}
+
+/// A port by number or by name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum IntOrString {
+    /// By number.
+    Int(i64),
+    /// By name.
+    String(String),
+}
+
+/// A transport protocol.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Protocol {
+    /// TCP.
+    #[default]
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
