@@ -1,0 +1,4 @@
+//! The commands.
+
+pub(crate) mod diagram;
+pub(crate) mod pipeline;

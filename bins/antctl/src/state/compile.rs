@@ -1,0 +1,378 @@
+//! From objects to flows, as an agent would.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use anyhow::{Context, Result, anyhow, bail};
+use ipnet::IpNet;
+use openflow::flow::Flow;
+use openflow::group::Group;
+use openflow::port::Port;
+use pipeline::Pipeline;
+use pipeline::model::{
+    Address, Affinity, Applied, Direction, Endpoint, Families, Frontend, FrontendKind, Gateway, IpBlock, Mode, Node,
+    Peer, PeerPath, Pod, Ports, Protocol, Rule, RuleKind, ServiceGroup,
+};
+use policy::Cluster;
+use types::ObjectName;
+
+use super::State;
+use super::node_state::{NodeState, mac_for};
+
+/// Flows and groups, and whose they are.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    state: delta::State<String>,
+    owners: BTreeMap<(u8, u16, String), BTreeSet<String>>,
+    /// The groups, each with its owner.
+    pub(crate) groups: Vec<(Group, String)>,
+}
+
+impl Default for Compiled {
+    fn default() -> Self {
+        Self { state: delta::State::new(|_| false), owners: BTreeMap::new(), groups: Vec::new() }
+    }
+}
+
+impl Compiled {
+    fn add(&mut self, owner: &str, flows: Vec<Flow>) {
+        for flow in &flows {
+            let key = (flow.table, flow.priority, flow.matches.to_string());
+            self.owners.entry(key).or_default().insert(owner.to_owned());
+        }
+        self.state.set_flows(&owner.to_owned(), flows);
+    }
+
+    /// The flows as a switch would hold them, clauses of rules joined: by table, the highest priority first.
+    pub(crate) fn flows(&self) -> Vec<(Flow, Vec<String>)> {
+        let mut flows: Vec<(Flow, Vec<String>)> = self
+            .state
+            .desired_flows()
+            .map(|flow| {
+                let key = (flow.table, flow.priority, flow.matches.to_string());
+                let owners = self.owners.get(&key).into_iter().flatten().cloned().collect();
+                (flow, owners)
+            })
+            .collect();
+        flows.sort_by_cached_key(|(flow, _)| (flow.table, u16::MAX - flow.priority, flow.to_string()));
+        flows
+    }
+}
+
+impl State {
+    /// The flows that the Node would have.
+    pub(crate) fn compile(&self) -> Result<Compiled> {
+        let file = || self.file.clone();
+        let Some(local) = &self.node_state else {
+            bail!("{}: needs a document `kind: NodeState` that says which Node is meant", self.file);
+        };
+        let node = self.node(local).with_context(|| format!("NodeState {}", local.node)).with_context(file)?;
+        let pods = self.pods(local, &node).with_context(file)?;
+        let pipeline = Pipeline::new(node.clone());
+        let mut compiled = Compiled::default();
+        compiled.add("Node", pipeline.base());
+        for (name, pod) in &pods {
+            compiled.add(&format!("Pod {name}"), pipeline.pod(pod));
+        }
+        for (name, peers) in self.peers(local, &node).with_context(file)? {
+            let flows = peers.iter().flat_map(|peer| pipeline.peer(peer)).collect();
+            compiled.add(&format!("Node {name}"), flows);
+        }
+        if node.features.antrea_proxy {
+            self.services(local, &pipeline, &mut compiled).with_context(file)?;
+        }
+        self.policies(&pipeline, &pods, &mut compiled).with_context(file)?;
+        Ok(compiled)
+    }
+
+    fn node(&self, local: &NodeState) -> Result<Node> {
+        let Some(object) = self.nodes.get(&local.node) else {
+            bail!("node: there is no Node with this name in the file");
+        };
+        let cidrs = pod_cidrs(object)?;
+        let own = node_addresses(object);
+        let mut addresses = Families::default();
+        for cidr in cidrs {
+            let v4 = cidr.addr().is_ipv4();
+            let of_family = |ip: &&IpAddr| ip.is_ipv4() == v4;
+            let mut hosts = cidr.hosts().filter(|host| *host != cidr.network());
+            let (Some(first), Some(second)) = (hosts.next(), hosts.next()) else {
+                bail!("Node {}: spec.podCIDRs: {cidr} has no room for a gateway", local.node);
+            };
+            let Some(node) = own.iter().find(of_family).or(own.first()) else {
+                bail!("Node {}: status.addresses: needs an InternalIP", local.node);
+            };
+            let (virtual_service, hairpin): (IpAddr, IpAddr) = if v4 {
+                (Address::VIRTUAL_SERVICE.into(), Address::HAIRPIN.into())
+            } else {
+                (Address::VIRTUAL_SERVICE6.into(), Address::HAIRPIN6.into())
+            };
+            let gateway = local.gateway.ips.iter().find(of_family).copied().unwrap_or(first);
+            let address =
+                Address { node: *node, gateway, snat: second, virtual_service, hairpin, pod_cidr: cidr };
+            *if v4 { &mut addresses.v4 } else { &mut addresses.v6 } = Some(address);
+        }
+        let Some(first) = addresses.v4.or(addresses.v6) else {
+            bail!("Node {}: spec.podCIDR: is missing", local.node);
+        };
+        let mode = Mode::from(local.mode);
+        let service_cidrs = match &local.service_cidrs {
+            Some(cidrs) => cidrs.clone(),
+            None => vec!["10.96.0.0/12".parse()?],
+        };
+        let tunnels = match mode {
+            Mode::Encap | Mode::Hybrid => vec![Port(local.tunnel.ofport)],
+            Mode::NoEncap | Mode::NetworkPolicyOnly => Vec::new(),
+        };
+        let mac = local.gateway.mac.map_or_else(|| mac_for(first.gateway), |text| text.0);
+        Ok(Node {
+            mode,
+            features: local.features.into(),
+            datapath: local.datapath.into(),
+            gateway: Gateway { port: Port(local.gateway.ofport), mac },
+            uplink: None,
+            tunnels,
+            addresses,
+            node_port_addresses: local.node_port_addresses.clone().unwrap_or(own),
+            service_cidrs,
+        })
+    }
+
+    /// The Pods of this Node, with the ports that the file gives them or the next free ones.
+    fn pods(&self, local: &NodeState, node: &Node) -> Result<BTreeMap<ObjectName, Pod>> {
+        let given: BTreeMap<ObjectName, _> = local
+            .pods
+            .iter()
+            .map(|pod| (ObjectName { namespace: pod.namespace.clone(), name: pod.name.clone() }, pod))
+            .collect();
+        let here = self.pods.iter().filter(|(_, pod)| {
+            pod.spec.node_name == local.node && !pod.spec.host_network && !pod.is_finished() && pod.addresses().next().is_some()
+        });
+        let mut taken: BTreeMap<u32, String> = BTreeMap::new();
+        taken.insert(local.gateway.ofport, "the gateway".to_owned());
+        taken.extend(node.tunnels.iter().map(|port| (port.0, "the tunnel".to_owned())));
+        for (name, ofport) in given.iter().filter_map(|(name, pod)| Some((name, pod.ofport?))) {
+            if let Some(other) = taken.insert(ofport, format!("Pod {name}")) {
+                bail!("NodeState {}: pods: Pod {name}: ofport: {ofport} is taken by {other}", local.node);
+            }
+        }
+        let mut owner: BTreeMap<IpAddr, &ObjectName> = BTreeMap::new();
+        let mut pods = BTreeMap::new();
+        let mut next = 3;
+        for (name, object) in here {
+            let mut addresses = Vec::new();
+            for text in object.addresses() {
+                let address: IpAddr = text.parse().map_err(|_| anyhow!("Pod {name}: status.podIPs: `{text}` is not an address"))?;
+                if let Some(other) = owner.insert(address, name) {
+                    bail!("Pod {name}: status.podIPs: {address} is Pod {other}'s address");
+                }
+                let inside = [node.addresses.v4, node.addresses.v6].into_iter().flatten().any(|a| a.pod_cidr.contains(&address));
+                if !inside && node.mode != Mode::NetworkPolicyOnly {
+                    bail!("Pod {name}: status.podIPs: {address} is outside the podCIDR of Node {}", local.node);
+                }
+                addresses.push(address);
+            }
+            let Some(first) = addresses.first() else { continue };
+            let given = given.get(name);
+            let ofport = match given.and_then(|pod| pod.ofport) {
+                Some(ofport) => ofport,
+                None => {
+                    while taken.contains_key(&next) {
+                        next += 1;
+                    }
+                    taken.insert(next, format!("Pod {name}"));
+                    next
+                }
+            };
+            let mac = given.and_then(|pod| pod.mac).map_or_else(|| mac_for(*first), |text| text.0);
+            pods.insert(name.clone(), Pod { port: Port(ofport), mac, addresses });
+        }
+        if let Some(name) = given.keys().find(|name| !pods.contains_key(*name)) {
+            bail!("NodeState {}: pods: there is no running Pod {name} on this Node in the file", local.node);
+        }
+        Ok(pods)
+    }
+
+    fn peers(&self, local: &NodeState, node: &Node) -> Result<BTreeMap<String, Vec<Peer>>> {
+        let mut peers = BTreeMap::new();
+        for (name, object) in self.nodes.iter().filter(|(name, _)| **name != local.node) {
+            let own = node_addresses(object);
+            let mut of_peer = Vec::new();
+            for cidr in pod_cidrs(object)? {
+                let Some(address) = own.first().copied() else {
+                    bail!("Node {name}: status.addresses: needs an InternalIP");
+                };
+                let Some(gateway) = cidr.hosts().find(|host| *host != cidr.network()) else {
+                    bail!("Node {name}: spec.podCIDRs: {cidr} has no room for a gateway");
+                };
+                let near = local.transport_subnet.is_some_and(|subnet| subnet.contains(&address));
+                let path = match node.mode {
+                    Mode::Encap => PeerPath::Tunnel(address),
+                    Mode::Hybrid if !near => PeerPath::Tunnel(address),
+                    Mode::Hybrid | Mode::NoEncap => PeerPath::Route,
+                    Mode::NetworkPolicyOnly => continue,
+                };
+                of_peer.push(Peer { pod_cidr: cidr, gateway, path });
+            }
+            peers.insert(name.clone(), of_peer);
+        }
+        Ok(peers)
+    }
+
+    fn services(&self, local: &NodeState, pipeline: &Pipeline, compiled: &mut Compiled) -> Result<()> {
+        let mut next_group = 1;
+        let mut next_cookie = 1;
+        for (name, service) in &self.services {
+            let of_service = |slice: &&types::service::EndpointSlice| {
+                slice.service_name() == Some(&name.name) && slice.metadata.namespace == service.metadata.namespace
+            };
+            let slices: Vec<_> = self.slices.iter().filter(of_service).collect();
+            let computed = proxy::compute(service, slices, &local.node);
+            if let Some(error) = computed.errors.into_iter().next() {
+                return Err(error.into());
+            }
+            for port in &computed.ports {
+                let owner = match port.name.as_str() {
+                    "" => format!("Service {name}"),
+                    port => format!("Service {name}:{port}"),
+                };
+                let protocol = protocol(port.protocol);
+                let endpoint = |e: &proxy::Endpoint| {
+                    let is_local_pod = e.is_local && e.pod.as_ref().is_some_and(|pod| !self.is_on_host_network(pod));
+                    Endpoint { address: e.address, port: e.port, is_local_pod }
+                };
+                let mut group_for = |local_only: bool, compiled: &mut Compiled| -> Option<u32> {
+                    let chosen = port.endpoints.iter().filter(|e| e.is_local || !local_only);
+                    let endpoints: BTreeSet<Endpoint> = chosen.map(endpoint).collect();
+                    if endpoints.is_empty() {
+                        return None;
+                    }
+                    let group = ServiceGroup { id: next_group, endpoints, affinity: port.affinity.is_some() };
+                    next_group += 1;
+                    compiled.groups.push((pipeline.group(&group), owner.clone()));
+                    Some(group.id)
+                };
+                let everyone = port.frontends.iter().any(|f| !f.local_only || !matches!(f.kind, proxy::FrontendKind::ClusterIp(_)));
+                let all = if everyone { group_for(false, compiled) } else { None };
+                let nearby = port.frontends.iter().any(|f| f.local_only).then(|| group_for(true, compiled)).flatten();
+                let mut flows: Vec<Flow> =
+                    port.endpoints.iter().flat_map(|e| pipeline.endpoint(protocol, &endpoint(e))).collect();
+                for written in &port.frontends {
+                    let external = !matches!(written.kind, proxy::FrontendKind::ClusterIp(_));
+                    let frontend = Frontend {
+                        kind: match written.kind {
+                            proxy::FrontendKind::ClusterIp(ip) => FrontendKind::ClusterIp(ip),
+                            proxy::FrontendKind::NodePort { ipv6 } => FrontendKind::NodePort { ipv6 },
+                            proxy::FrontendKind::External(ip) => FrontendKind::External(ip),
+                        },
+                        protocol,
+                        port: written.port,
+                        group: if written.local_only { nearby } else { all },
+                        in_cluster_group: if external && written.local_only { all } else { None },
+                        snat: external && !written.local_only,
+                        affinity: port.affinity.map(|seconds| Affinity { seconds }),
+                    };
+                    flows.extend(pipeline.frontend(&frontend, next_cookie));
+                    next_cookie += 1;
+                }
+                compiled.add(&owner, flows);
+            }
+        }
+        Ok(())
+    }
+
+    fn policies(&self, pipeline: &Pipeline, pods: &BTreeMap<ObjectName, Pod>, compiled: &mut Compiled) -> Result<()> {
+        let mut cluster = Cluster { policies: self.policies.clone(), ..Cluster::default() };
+        cluster.namespaces = self.namespaces.iter().map(|(name, ns)| (name.clone(), ns.metadata.labels.clone())).collect();
+        for name in self.pods.keys().chain(self.policies.keys()) {
+            // A file may leave namespaces out; they have the label that Kubernetes gives every namespace.
+            cluster.namespaces.entry(name.namespace.clone()).or_insert_with(|| {
+                [("kubernetes.io/metadata.name".to_owned(), name.namespace.clone())].into()
+            });
+        }
+        for (name, pod) in &self.pods {
+            let mut pod = pod.clone();
+            pod.metadata.namespace.clone_from(&name.namespace);
+            cluster.add_pod(&pod)?;
+        }
+        let computed = policy::compute(&cluster);
+        if let Some(error) = computed.errors.into_iter().next() {
+            return Err(error.into());
+        }
+        let applied = |name: &ObjectName| {
+            pods.get(name).map(|pod| Applied { port: pod.port, addresses: pod.addresses.clone() })
+        };
+        for (direction_of, name) in &computed.isolated {
+            if let Some(pod) = applied(name) {
+                let owner = format!("isolated {} of Pod {name}", word(*direction_of));
+                compiled.add(&owner, pipeline.isolated(direction(*direction_of), &pod));
+            }
+        }
+        let mut id = 1;
+        for rule in &computed.rules {
+            let applied_to: BTreeSet<Applied> = rule.applied_to.iter().filter_map(applied).collect();
+            if applied_to.is_empty() {
+                continue;
+            }
+            let block = |block: &policy::IpBlock| IpBlock { cidr: block.cidr, except: block.except.clone() };
+            let ports = |ports: &policy::Ports| Ports { protocol: protocol(ports.protocol), range: ports.range };
+            let compiled_rule = Rule {
+                id,
+                direction: direction(rule.direction),
+                kind: RuleKind::Kubernetes,
+                applied_to,
+                peers: rule.peers.as_ref().map(|peers| peers.iter().map(block).collect()),
+                ports: rule.ports.as_ref().map(|list| list.iter().map(ports).collect()),
+            };
+            let owner = format!("NetworkPolicy {} {}[{}] ({id})", rule.policy, word(rule.direction), rule.index);
+            compiled.add(&owner, pipeline.rule(&compiled_rule));
+            id += 1;
+        }
+        Ok(())
+    }
+
+    fn is_on_host_network(&self, pod: &ObjectName) -> bool {
+        self.pods.get(pod).is_some_and(|pod| pod.spec.host_network)
+    }
+}
+
+fn direction(direction: policy::Direction) -> Direction {
+    match direction {
+        policy::Direction::Ingress => Direction::Ingress,
+        policy::Direction::Egress => Direction::Egress,
+    }
+}
+
+fn word(direction: policy::Direction) -> &'static str {
+    match direction {
+        policy::Direction::Ingress => "ingress",
+        policy::Direction::Egress => "egress",
+    }
+}
+
+fn protocol(protocol: types::meta::Protocol) -> Protocol {
+    match protocol {
+        types::meta::Protocol::Tcp => Protocol::Tcp,
+        types::meta::Protocol::Udp => Protocol::Udp,
+        types::meta::Protocol::Sctp => Protocol::Sctp,
+    }
+}
+
+/// A Node's Pod subnets, at most one a family.
+fn pod_cidrs(node: &types::node::Node) -> Result<Vec<IpNet>> {
+    let spec = &node.spec;
+    let written = spec.pod_cidrs.iter().chain(spec.pod_cidrs.is_empty().then_some(&spec.pod_cidr));
+    written
+        .filter(|text| !text.is_empty())
+        .map(|text| {
+            let problem = || format!("Node {}: spec.podCIDRs: `{text}` is not a range of addresses", node.metadata.name);
+            text.parse::<IpNet>().map(|cidr| cidr.trunc()).with_context(problem)
+        })
+        .collect()
+}
+
+/// A Node's own addresses.
+fn node_addresses(node: &types::node::Node) -> Vec<IpAddr> {
+    let internal = node.status.addresses.iter().filter(|address| address.kind == "InternalIP");
+    internal.filter_map(|address| address.address.parse().ok()).collect()
+}
