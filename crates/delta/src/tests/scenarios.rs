@@ -166,6 +166,24 @@ fn a_group_stays_while_a_flow_should_point_at_it() {
 }
 
 #[test]
+fn a_group_stays_while_what_points_at_it_cannot_be_replaced() {
+    let (mut state, mut switch) = (fresh(), Switch::default());
+    state.set_flows(&1, [flow("table=1,ip actions=group:1")]);
+    state.set_groups(&1, [group(1, vec![Action::Group(2)]), group(2, vec![])]);
+    switch.converge(&mut state);
+    let before = switch.clone();
+    state.set_flows(&1, [flow(&format!("table=1,ip actions=output:{POISON}"))]);
+    state.set_groups(&1, []);
+    assert_eq!(switch.converge(&mut state), 3, "the bundle is tried once, with the groups' removal");
+    assert_eq!(switch, before);
+    switch.resync(&mut state);
+    assert_eq!(switch.converge(&mut state), 0);
+    state.remove(&1);
+    assert_eq!(switch.converge(&mut state), 3);
+    assert_eq!(switch, Switch::default());
+}
+
+#[test]
 fn a_flow_waits_for_its_group_and_the_rest_does_not() {
     let (mut state, mut switch) = (fresh(), Switch::default());
     state.set_flows(&1, [flow("table=1,ip actions=group:1"), flow("table=1,arp actions=drop")]);
