@@ -111,7 +111,7 @@ impl<O: Ord + Clone> Flows<O> {
         for slot in std::mem::take(&mut self.due) {
             let Some(entry) = self.slab.get_mut(slot).filter(|entry| entry.life.is(Marks::LISTED)) else { continue };
             entry.life.mark(Marks::LISTED, false);
-            match entry.life.due(entry.shared.is_wanted(), sweep) {
+            match entry.life.due(entry.shared.is_present(), sweep) {
                 None => {}
                 Some(Op::Put) if entry.missing(&available).is_some() => self.due.push(slot),
                 Some(Op::Put) if entry.shared.len_bound() > MAX_BODY && entry.shared.effective().len() > MAX_BODY => {
@@ -364,7 +364,7 @@ impl<O: Ord + Clone> Flows<O> {
             self.slab.remove(slot);
             self.refused.remove(&slot);
             self.stale.remove(&slot);
-        } else if !entry.life.is(Marks::LISTED) && entry.life.due(entry.shared.is_wanted(), true).is_some() {
+        } else if !entry.life.is(Marks::LISTED) && entry.life.due(entry.shared.is_present(), true).is_some() {
             entry.life.mark(Marks::LISTED, true);
             self.due.push(slot);
         }
@@ -390,7 +390,7 @@ impl<O: Ord + Clone + fmt::Debug> Flows<O> {
     pub(crate) fn waiting(&self, available: impl Fn(Target) -> bool) -> impl Iterator<Item = Waiting<O>> {
         self.due.iter().filter_map(move |slot| {
             let entry = self.slab.get(*slot)?;
-            entry.life.due(entry.shared.is_wanted(), false).filter(|op| *op == Op::Put)?;
+            entry.life.due(entry.shared.is_present(), false).filter(|op| *op == Op::Put)?;
             let target = entry.missing(&available)?;
             Some(Waiting { subject: Subject::flow(entry.shared.key()), owners: entry.shared.owners(), target })
         })
