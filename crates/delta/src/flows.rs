@@ -111,7 +111,7 @@ impl<O: Ord + Clone> Flows<O> {
         for slot in std::mem::take(&mut self.due) {
             let Some(entry) = self.slab.get_mut(slot).filter(|entry| entry.life.is(Marks::LISTED)) else { continue };
             entry.life.mark(Marks::LISTED, false);
-            match entry.life.due(entry.shared.is_wanted(), sweep) {
+            match entry.life.due(entry.shared.is_present(), sweep) {
                 None => {}
                 Some(Op::Put) if entry.missing(&available).is_some() => self.due.push(slot),
                 Some(Op::Put) if entry.shared.len_bound() > MAX_BODY && entry.shared.effective().len() > MAX_BODY => {
@@ -119,7 +119,7 @@ impl<O: Ord + Clone> Flows<O> {
                     self.refused.insert(slot, too_long(entry.shared.effective().len()));
                 }
                 Some(op) => {
-                    entry.life.sent(op == Op::Put && !entry.shared.is_haunted());
+                    entry.life.sent(op == Op::Put && !entry.shared.has_found());
                     if op == Op::Put { due.put.push(slot) } else { due.delete.push(slot) }
                 }
             }
@@ -179,7 +179,7 @@ impl<O: Ord + Clone> Flows<O> {
     /// Nothing that was found in the switch is missing its owner any more.
     pub(crate) fn allow_sweep(&mut self) {
         for slot in self.slab.slots() {
-            self.exorcise(slot);
+            self.forget_found(slot);
             self.list(slot);
         }
     }
@@ -221,7 +221,7 @@ impl<O: Ord + Clone> Flows<O> {
             return Observed::Foreign;
         }
         if !self.compare(slot, Some(&encoded)) {
-            self.exorcise(slot);
+            self.forget_found(slot);
         }
         if !self.compare(slot, Some(&encoded)) && !sweep && !self.is_ours(slot) {
             self.replace(slot, None, vec![encoded.clone()], false);
@@ -242,7 +242,7 @@ impl<O: Ord + Clone> Flows<O> {
             if !entry.life.is(Marks::SEEN) {
                 entry.life.installed = Installed::Absent;
                 self.stale.remove(&slot);
-                self.exorcise(slot);
+                self.forget_found(slot);
             }
             self.settle(slot, |_| {});
         }
@@ -264,12 +264,11 @@ impl<O: Ord + Clone> Flows<O> {
 
     /// Takes all that an owner wants in a slot; `None` is the flow that is there already.
     fn take(&mut self, owner: &O, slot: u32, flows: Vec<Option<EncodedFlow>>, points: bool) {
-        if flows.iter().all(Option::is_none) {
-            return;
+        if flows.iter().any(Option::is_some) {
+            let held = || self.key(slot).cloned();
+            let flows = flows.into_iter().filter_map(|flow| flow.or_else(held)).collect();
+            self.replace(slot, Some(owner), flows, points);
         }
-        let Some(held) = self.key(slot).cloned() else { return };
-        let flows = flows.into_iter().map(|flow| flow.unwrap_or_else(|| held.clone())).collect();
-        self.replace(slot, Some(owner), flows, points);
     }
 
     /// Replaces what an owner wants in a slot.
@@ -277,8 +276,8 @@ impl<O: Ord + Clone> Flows<O> {
         self.count(slot, false, Pointers::sub);
         let Some(entry) = self.slab.get_mut(slot) else { return };
         let before = entry.life.must_pin().then(|| entry.shared.effective().into_owned());
-        let known =
-            entry.life.installed == Installed::Same && (entry.life.is(Marks::POINTS) || entry.shared.is_haunted());
+        let may_point = entry.life.is(Marks::POINTS) || (entry.shared.has_found() && entry.shared.may_point());
+        let known = entry.life.installed == Installed::Same && may_point;
         let stale = known.then(|| entry.shared.effective().decode());
         let points = points || entry.life.is(Marks::POINTS);
         if entry.shared.replace(owner, flows) {
@@ -317,8 +316,8 @@ impl<O: Ord + Clone> Flows<O> {
     }
 
     /// Forgets the part of what was found in the switch.
-    fn exorcise(&mut self, slot: u32) {
-        if self.slab.get(slot).is_some_and(|entry| entry.shared.is_haunted()) {
+    fn forget_found(&mut self, slot: u32) {
+        if self.slab.get(slot).is_some_and(|entry| entry.shared.has_found()) {
             self.replace(slot, None, Vec::new(), false);
         }
     }
@@ -365,7 +364,7 @@ impl<O: Ord + Clone> Flows<O> {
             self.slab.remove(slot);
             self.refused.remove(&slot);
             self.stale.remove(&slot);
-        } else if !entry.life.is(Marks::LISTED) && entry.life.due(entry.shared.is_wanted(), true).is_some() {
+        } else if !entry.life.is(Marks::LISTED) && entry.life.due(entry.shared.is_present(), true).is_some() {
             entry.life.mark(Marks::LISTED, true);
             self.due.push(slot);
         }
@@ -391,7 +390,7 @@ impl<O: Ord + Clone + fmt::Debug> Flows<O> {
     pub(crate) fn waiting(&self, available: impl Fn(Target) -> bool) -> impl Iterator<Item = Waiting<O>> {
         self.due.iter().filter_map(move |slot| {
             let entry = self.slab.get(*slot)?;
-            entry.life.due(entry.shared.is_wanted(), false).filter(|op| *op == Op::Put)?;
+            entry.life.due(entry.shared.is_present(), false).filter(|op| *op == Op::Put)?;
             let target = entry.missing(&available)?;
             Some(Waiting { subject: Subject::flow(entry.shared.key()), owners: entry.shared.owners(), target })
         })

@@ -102,10 +102,21 @@ impl<O: Ord + Clone, V: Value> Numbered<O, V> {
         })
     }
 
-    /// Whether the switch holds something under this number, or will if nothing goes wrong.
-    pub(crate) fn is_coming(&self, id: u32) -> bool {
-        let wanted = |entry: &Entry<O, V>| entry.wanted().is_some() && !entry.life.is(Marks::REFUSED);
-        self.is_available(id) || self.entries.get(&id).is_some_and(wanted)
+    /// The numbers under which the switch holds something, or will if nothing goes wrong.
+    pub(crate) fn coming(&self, others: impl Fn(Target) -> bool) -> BTreeSet<u32> {
+        let mut coming: BTreeSet<u32> = self.entries.keys().copied().filter(|id| self.is_available(*id)).collect();
+        loop {
+            let is_there = |target| V::number(target).map_or_else(|| others(target), |id| coming.contains(&id));
+            let next = |(id, entry): &(&u32, &Entry<O, V>)| {
+                let can_come = entry.wanted().is_some() && !entry.life.is(Marks::REFUSED) && !coming.contains(id);
+                can_come && self.missing(**id, is_there).is_none()
+            };
+            let more: Vec<u32> = self.entries.iter().filter(next).map(|(id, _)| *id).collect();
+            if more.is_empty() {
+                return coming;
+            }
+            coming.extend(more);
+        }
     }
 
     /// Takes what has to be installed, what is pointed at first. What points at something that is not there, as `others`

@@ -293,9 +293,11 @@ impl<O: Ord + Clone + fmt::Debug> State<O> {
 
     /// What points at something that will not come by itself, in order.
     pub fn waiting(&self) -> Vec<Waiting<O>> {
+        let meters = self.meters.coming(|_| false);
+        let groups = self.groups.coming(|target| matches!(target, Target::Meter(id) if meters.contains(&id)));
         let coming = |target| match target {
-            Target::Group(id) => self.groups.is_coming(id),
-            Target::Meter(id) => self.meters.is_coming(id),
+            Target::Group(id) => groups.contains(&id),
+            Target::Meter(id) => meters.contains(&id),
         };
         let mut all: Vec<_> = self.flows.waiting(coming).collect();
         all.sort();

@@ -1,6 +1,7 @@
 //! One flow and who wants it: what each owner asks for, and what becomes of it together.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use openflow::action::Action;
 use openflow::flow::{EncodedFlow, Flow};
@@ -71,13 +72,18 @@ impl<O: Ord + Clone> Shared<O> {
     }
 
     /// Whether something that was found in the switch has a part in it.
-    pub(super) fn is_haunted(&self) -> bool {
+    pub(super) fn has_found(&self) -> bool {
         match &self.shares {
             Shares::Nobody => false,
             Shares::One(owner) => owner.is_none(),
             Shares::Clauses(list) => list.first().is_some_and(|share| share.owner.is_none()),
             Shares::Mixed(list) => list.first().is_some_and(|(owner, _)| owner.is_none()),
         }
+    }
+
+    /// Whether it may point at something: a list of clauses cannot.
+    pub(super) fn may_point(&self) -> bool {
+        !matches!(self.shares, Shares::Clauses(_))
     }
 
     /// Whether owners may disagree.
@@ -142,32 +148,28 @@ impl<O: Ord + Clone> Shared<O> {
 
     /// Replaces all that an owner wants here; says whether the effective flow is another one, or there is none any more.
     pub(super) fn replace(&mut self, owner: Option<&O>, mut given: Vec<EncodedFlow>) -> bool {
-        if let (Shares::One(only), 1) = (&self.shares, given.len())
-            && only.as_ref() == owner
-            && let Some(flow) = given.pop()
-        {
-            let changed = flow != self.flow;
-            self.flow = flow;
-            return changed;
+        if let (Shares::One(only), [flow]) = (&mut self.shares, given.as_slice()) {
+            let same = *flow == self.flow;
+            if only.as_ref() == owner || (same && only.is_none()) {
+                *only = owner.cloned();
+                self.flow = given.pop().unwrap_or_else(|| self.flow.clone());
+                return !same;
+            }
         }
-        let given: Vec<Flow> = given.iter().map(EncodedFlow::decode).collect();
         if let Shares::Clauses(list) = &mut self.shares
             && let Some((cookie, clauses)) = all_clauses(&self.flow, &given)
         {
             let changed = replace_clauses(list, owner, cookie, &clauses);
-            let alone = match (list.first(), list.last()) {
-                (Some(first), Some(last)) => first.owner == last.owner,
-                _ => true,
-            };
-            if alone {
+            if self.is_alone() {
                 *self = Self::of(&self.flow.decode(), self.parts());
             }
             return changed;
         }
+        let given = given.iter().map(EncodedFlow::decode);
         let before = self.is_present().then(|| self.effective().into_owned());
         let mut parts = self.parts();
         parts.retain(|(other, _)| other.as_ref() != owner);
-        parts.extend(given.into_iter().map(|flow| (owner.cloned(), flow)));
+        parts.extend(given.map(|flow| (owner.cloned(), flow)));
         parts.sort_by(|a, b| a.0.cmp(&b.0));
         *self = Self::of(&self.flow.decode(), parts);
         before.as_ref() != self.is_present().then(|| self.effective()).as_deref()
@@ -176,6 +178,12 @@ impl<O: Ord + Clone> Shared<O> {
     /// Whether anyone wants it, or did when it was found in the switch.
     pub(super) fn is_present(&self) -> bool {
         !matches!(self.shares, Shares::Nobody)
+    }
+
+    /// Whether a list of clauses is one owner's, and need not be a list.
+    fn is_alone(&self) -> bool {
+        let Shares::Clauses(list) = &self.shares else { return false };
+        list.first().map(|share| &share.owner) == list.last().map(|share| &share.owner)
     }
 
     fn parts(&self) -> Vec<Part<O>> {
@@ -227,19 +235,23 @@ impl<O: Ord + Clone> Shared<O> {
             own.dedup();
             list.extend(own.into_iter().map(|clause| Share { owner: owner.clone(), cookie: first.cookie, clause }));
         }
-        Self { flow: encode(&head), shares: Shares::Clauses(Box::new(list)) }
+        forget_covered(&mut list, None);
+        list.shrink_to_fit();
+        let shared = Self { flow: encode(&head), shares: Shares::Clauses(Box::new(list)) };
+        if shared.is_alone() { Self::of(flow, shared.parts()) } else { shared }
     }
 }
 
 /// Cookie and clauses of flows that have nothing but clauses, all with this head.
-fn all_clauses(head: &EncodedFlow, flows: &[Flow]) -> Option<(u64, Vec<Clause>)> {
+fn all_clauses(head: &EncodedFlow, flows: &[EncodedFlow]) -> Option<(u64, Vec<Clause>)> {
     let mut all = Vec::new();
     for flow in flows {
-        all.extend(clauses(flow).filter(|_| encode(&self::head(flow)) == *head)?);
+        let clauses = flow.conjunctions().filter(|_| flow.same_head(head))?;
+        all.extend(clauses.map(|(id, clause, of)| Clause { id, clause, of }));
     }
     all.sort();
     all.dedup();
-    Some((flows.first().map_or(0, |flow| flow.cookie), all))
+    Some((flows.first().map_or(0, EncodedFlow::cookie), all))
 }
 
 /// What [`Shared::replace`] does, for the case that is common and has many owners.
@@ -252,28 +264,46 @@ fn replace_clauses<O: Ord + Clone>(
     let cookie_before = list.first().map(|share| share.cookie);
     let start = list.partition_point(|share| share.owner.as_ref() < owner);
     let end = list.partition_point(|share| share.owner.as_ref() <= owner);
+    let same = |share: &Share<O>, clause: &Clause| share.clause == *clause && share.cookie == cookie;
+    let before = list.get(start..end).unwrap_or_default();
+    if before.len() == clauses.len() && before.iter().zip(clauses).all(|(share, clause)| same(share, clause)) {
+        return false;
+    }
+    if list.capacity() < list.len() + clauses.len() {
+        // Lists that double their size leave too much of the memory empty.
+        list.reserve_exact(clauses.len() + list.len() / 4);
+    }
     let new = clauses.iter().map(|clause| Share { owner: owner.cloned(), cookie, clause: *clause });
     let old: Vec<Share<O>> = list.splice(start..end, new).collect();
     let others = |clause: &Clause| {
-        let mut others = list.iter().enumerate().filter(|(at, _)| !(start..start + clauses.len()).contains(at));
-        others.any(|(_, share)| share.clause == *clause)
+        let (below, rest) = list.split_at(start);
+        let above = rest.get(clauses.len()..).unwrap_or_default();
+        below.iter().chain(above).any(|share| share.clause == *clause)
     };
     let gone = old.iter().map(|share| &share.clause).filter(|clause| !clauses.contains(clause));
     let come = clauses.iter().filter(|clause| !old.iter().any(|share| share.clause == **clause));
     let changed = gone.chain(come).any(|clause| !others(clause));
     let changed = changed || cookie_before != list.first().map(|share| share.cookie);
-    lay_to_rest(list);
+    forget_covered(list, owner.map(|_| clauses));
     changed
 }
 
-/// Forgets what was found in the switch once its owners are all back; that changes nothing.
-fn lay_to_rest<O>(list: &mut Vec<Share<O>>) {
+/// Forgets of what was found in the switch the clauses that someone wants, these or any; that changes nothing, as what is
+/// left keeps the cookie until there is nothing left to forget.
+fn forget_covered<O>(list: &mut Vec<Share<O>>, wanted: Option<&[Clause]>) {
     let (found, real) = list.split_at(list.partition_point(|share| share.owner.is_none()));
-    let (Some(ghost), Some(first)) = (found.first(), real.first()) else { return };
-    let covers = |a: &[Share<O>], b: &[Share<O>]| b.iter().all(|b| a.iter().any(|a| a.clause == b.clause));
-    if ghost.cookie == first.cookie && covers(real, found) && covers(found, real) {
-        list.drain(..found.len());
-    }
+    let (Some(oldest), Some(first)) = (found.first(), real.first()) else { return };
+    let same_cookie = oldest.cookie == first.cookie;
+    let real: BTreeSet<Clause> = match wanted {
+        Some(wanted) if found.len() > 1 => wanted.iter().copied().collect(),
+        _ => real.iter().map(|share| share.clause).collect(),
+    };
+    let mut left = found.len();
+    list.retain(|share| {
+        let covered = share.owner.is_none() && real.contains(&share.clause) && (left > 1 || same_cookie);
+        left -= usize::from(covered);
+        !covered
+    });
 }
 
 /// What becomes of parts, in order of owners: the first decides, and whoever agrees with it adds its clauses.

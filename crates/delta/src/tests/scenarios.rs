@@ -166,6 +166,30 @@ fn a_group_stays_while_a_flow_should_point_at_it() {
 }
 
 #[test]
+fn a_group_stays_while_what_points_at_it_cannot_be_replaced() {
+    let (mut state, mut switch) = (fresh(), Switch::default());
+    state.set_flows(&1, [flow("table=1,ip actions=group:1")]);
+    state.set_groups(&1, [group(1, vec![Action::Group(2)]), group(2, vec![])]);
+    switch.converge(&mut state);
+    let before = switch.clone();
+    state.set_flows(&1, [flow(&format!("table=1,ip actions=output:{POISON}"))]);
+    state.set_groups(&1, []);
+    assert_eq!(switch.converge(&mut state), 3, "the bundle is tried once, with the groups' removal");
+    assert_eq!(switch, before);
+    switch.resync(&mut state);
+    assert_eq!(switch.converge(&mut state), 0);
+    // Nor is it taken away by a state that has only seen the old flow in the switch.
+    let mut state = fresh();
+    switch.resync(&mut state);
+    state.set_flows(&1, [flow(&format!("table=1,ip actions=output:{POISON}"))]);
+    assert_eq!(switch.converge(&mut state), 3);
+    assert_eq!(switch, before);
+    state.remove(&1);
+    assert_eq!(switch.converge(&mut state), 3);
+    assert_eq!(switch, Switch::default());
+}
+
+#[test]
 fn a_flow_waits_for_its_group_and_the_rest_does_not() {
     let (mut state, mut switch) = (fresh(), Switch::default());
     state.set_flows(&1, [flow("table=1,ip actions=group:1"), flow("table=1,arp actions=drop")]);
@@ -174,9 +198,13 @@ fn a_flow_waits_for_its_group_and_the_rest_does_not() {
     let waiting = state.waiting();
     assert_eq!((waiting.len(), waiting[0].target, &waiting[0].owners[..]), (1, Target::Group(1), &[1][..]));
     assert_eq!(waiting[0].to_string(), "flow table=1,priority=32768,ip waits for group 1");
-    state.set_groups(&2, [group(1, vec![])]);
+    // Groups that go round in a circle never come, and that is said as well.
+    state.set_groups(&2, [group(1, vec![Action::Group(2)]), group(2, vec![Action::Group(1)])]);
+    assert_eq!(switch.converge(&mut state), 0);
+    assert_eq!(state.waiting().len(), 3);
+    state.set_groups(&2, [group(1, vec![Action::Group(2)]), group(2, vec![])]);
     assert_eq!(state.waiting(), []);
-    assert_eq!(switch.converge(&mut state), 2);
+    assert_eq!(switch.converge(&mut state), 3);
 }
 
 #[test]
@@ -205,6 +233,30 @@ fn nothing_that_was_found_is_swept_before_it_may_be() {
     assert_eq!(switch.converge(&mut state), 4);
     assert_eq!(texts(&switch), ["table=2,ip actions=conjunction(2,1/2),conjunction(3,1/2)"]);
     assert!(switch.groups.is_empty() && switch.meters.is_empty() && switch.cascaded == 0);
+}
+
+#[test]
+fn what_comes_to_something_that_was_found_can_go_again() {
+    let mut found = Switch::default();
+    let mut old = fresh();
+    old.set_flows(&1, [flow("table=2,ip actions=conjunction(1,1/2),conjunction(2,1/2)")]);
+    found.converge(&mut old);
+    for lost in [false, true] {
+        let (mut state, mut switch) = (State::new(|_| false), found.clone());
+        switch.resync(&mut state);
+        state.set_flows(&3, [flow("cookie=0x3,table=2,ip actions=conjunction(3,1/2)")]);
+        assert_eq!(switch.converge(&mut state), 1);
+        state.remove(&3);
+        if lost {
+            // Without the connection nobody knows any more what was found and what came later: all of it stays.
+            switch.resync(&mut state);
+            assert_eq!(switch.converge(&mut state), 0);
+            assert!(texts(&switch)[0].ends_with("conjunction(1,1/2),conjunction(2,1/2),conjunction(3,1/2)"));
+        } else {
+            assert_eq!(switch.converge(&mut state), 1);
+            assert_eq!(switch, found);
+        }
+    }
 }
 
 #[test]

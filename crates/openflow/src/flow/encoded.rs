@@ -59,6 +59,30 @@ impl EncodedFlow {
             && self.match_bytes() == other.match_bytes()
     }
 
+    /// Whether at most the cookie and what is done differ.
+    pub fn same_head(&self, other: &EncodedFlow) -> bool {
+        self.body.get(COOKIE.end..self.instructions()) == other.body.get(COOKIE.end..other.instructions())
+    }
+
+    /// Id, clause and number of clauses of each `conjunction`, if that is all the flow does.
+    pub fn conjunctions(&self) -> Option<impl Iterator<Item = (u32, u8, u8)> + '_> {
+        let (header, actions) = self.body.get(self.instructions()..)?.split_first_chunk::<8>()?;
+        let length = u16::try_from(header.len() + actions.len()).ok()?.to_be_bytes();
+        let (actions, rest) = actions.as_chunks::<16>();
+        // On the wire clauses count from zero.
+        let parse = |action: &[u8; 16]| match *action {
+            [0xff, 0xff, 0, 16, 0, 0, 0x23, 0x20, 0, 34, clause, of, a, b, c, d] => {
+                Some((u32::from_be_bytes([a, b, c, d]), clause.wrapping_add(1), of))
+            }
+            _ => None,
+        };
+        let all = *header == [0, 4, length[0], length[1], 0, 0, 0, 0]
+            && rest.is_empty()
+            && !actions.is_empty()
+            && actions.iter().all(|action| parse(action).is_some());
+        all.then(|| actions.iter().filter_map(parse))
+    }
+
     /// Appends the body of a flow mod that adds the flow.
     pub fn put_add(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.body);
@@ -67,7 +91,7 @@ impl EncodedFlow {
     /// Appends the body of a flow mod that removes it.
     pub fn put_delete(&self, out: &mut Vec<u8>) {
         let start = out.len();
-        let end = self.match_end().next_multiple_of(8);
+        let end = self.instructions();
         out.extend_from_slice(self.body.get(..end).unwrap_or(&self.body));
         if let Some(command) = out.get_mut(start + COMMAND) {
             *command = FlowCommand::DeleteStrict as u8;
@@ -93,6 +117,11 @@ impl EncodedFlow {
     /// Never: even a flow that matches and does nothing has a header.
     pub fn is_empty(&self) -> bool {
         self.body.is_empty()
+    }
+
+    /// Where the instructions start.
+    fn instructions(&self) -> usize {
+        self.match_end().next_multiple_of(8)
     }
 
     fn u16_at(&self, range: std::ops::Range<usize>) -> u16 {
@@ -140,6 +169,26 @@ mod tests {
         ] {
             assert!(!flow.same_key(&encoded(other)), "{other}");
         }
+    }
+
+    #[test]
+    fn conjunctions_can_be_read_without_decoding() {
+        let all = |text| encoded(text).conjunctions().map(Iterator::collect::<Vec<_>>);
+        assert_eq!(all("ip actions=conjunction(7,1/2)"), Some(vec![(7, 1, 2)]));
+        assert_eq!(all("actions=conjunction(7,1/2),conjunction(9,3/3)"), Some(vec![(7, 1, 2), (9, 3, 3)]));
+        for other in ["actions=drop", "actions=NORMAL", "actions=conjunction(7,1/2),note:01.02.03.04.05.06"] {
+            assert_eq!(all(other), None, "{other}");
+        }
+        let goto = Flow { goto_table: Some(2), ..encoded("ip actions=conjunction(7,1/2)").decode() };
+        assert!(EncodedFlow::new(&goto, &mut Vec::new()).conjunctions().is_none());
+    }
+
+    #[test]
+    fn the_head_is_all_but_cookie_and_actions() {
+        let flow = encoded("table=1, idle_timeout=5, priority=5,ip actions=drop");
+        assert!(flow.same_head(&encoded("cookie=0x7, table=1, idle_timeout=5, priority=5,ip actions=NORMAL")));
+        assert!(!flow.same_head(&encoded("table=1, priority=5,ip actions=drop")));
+        assert!(!flow.same_head(&encoded("table=1, idle_timeout=5, priority=5,tcp actions=drop")));
     }
 
     #[test]
