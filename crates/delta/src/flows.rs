@@ -94,6 +94,12 @@ impl<O: Ord + Clone> Flows<O> {
         }
     }
 
+    /// The flows that are wanted, as the switch should hold them.
+    pub(crate) fn desired(&self) -> impl Iterator<Item = Flow> + '_ {
+        let wanted = |slot| self.slab.get(slot).filter(|entry| entry.shared.is_wanted());
+        self.slab.slots().filter_map(wanted).map(|entry| entry.shared.effective().decode())
+    }
+
     /// Whether someone wants a flow that points there.
     pub(crate) fn points_at(&self, target: Target) -> bool {
         self.pointers.any(target)

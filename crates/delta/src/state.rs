@@ -99,6 +99,11 @@ impl<O: Ord + Clone> State<O> {
         self.meters.set(owner, meters.into_iter().map(|meter| (meter.id.0, meter)));
     }
 
+    /// The flows that are wanted, as the switch should hold them: shared ones once, with all their clauses.
+    pub fn desired_flows(&self) -> impl Iterator<Item = Flow> + '_ {
+        self.flows.desired()
+    }
+
     /// An owner wants nothing any more.
     pub fn remove(&mut self, owner: &O) {
         self.set_flows(owner, []);

@@ -132,7 +132,10 @@ impl One<'_> {
                 "Ingress" => directions.push(Direction::Ingress),
                 "Egress" => directions.push(Direction::Egress),
                 other => {
-                    self.error(format!("spec.policyTypes[{index}]"), format!("`{other}` is neither Ingress nor Egress"));
+                    self.error(
+                        format!("spec.policyTypes[{index}]"),
+                        format!("`{other}` is neither Ingress nor Egress"),
+                    );
                 }
             }
         }

@@ -27,7 +27,8 @@ pub(crate) fn draw(compiled: &Compiled) -> String {
         ways.extend(to.map(|to| (Table::ServiceLb.id(), to)));
     }
     let tables: Vec<u8> = counts.keys().copied().collect();
-    let place: BTreeMap<u8, (usize, usize)> = tables.iter().enumerate().map(|(n, table)| (*table, position(n))).collect();
+    let place: BTreeMap<u8, (usize, usize)> =
+        tables.iter().enumerate().map(|(n, table)| (*table, position(n))).collect();
     let rows = tables.len().div_ceil(COLUMNS);
     let width = 2 * MARGIN + COLUMNS * BOX.0 + (COLUMNS - 1) * GAP.0;
     let height = 2 * MARGIN + rows * BOX.1 + rows.saturating_sub(1) * GAP.1;
@@ -35,9 +36,9 @@ pub(crate) fn draw(compiled: &Compiled) -> String {
     let mut svg = String::new();
     let _ = writeln!(
         svg,
-        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif">
+        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif">
 <defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0,0 L8,4 L0,8 z" fill="#5b6b7b"/></marker></defs>
-<rect width="100%" height="100%" fill="#ffffff"/>"#
+<rect width="100%" height="100%" fill="#ffffff"/>"##
     );
     for (from, to) in &ways {
         if let (Some(a), Some(b)) = (place.get(from), place.get(to)) {

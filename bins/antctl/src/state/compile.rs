@@ -91,7 +91,7 @@ impl State {
         };
         let cidrs = pod_cidrs(object)?;
         let own = node_addresses(object);
-        let mut addresses = Families::default();
+        let mut addresses = Families { v4: None, v6: None };
         for cidr in cidrs {
             let v4 = cidr.addr().is_ipv4();
             let of_family = |ip: &&IpAddr| ip.is_ipv4() == v4;
@@ -108,8 +108,7 @@ impl State {
                 (Address::VIRTUAL_SERVICE6.into(), Address::HAIRPIN6.into())
             };
             let gateway = local.gateway.ips.iter().find(of_family).copied().unwrap_or(first);
-            let address =
-                Address { node: *node, gateway, snat: second, virtual_service, hairpin, pod_cidr: cidr };
+            let address = Address { node: *node, gateway, snat: second, virtual_service, hairpin, pod_cidr: cidr };
             *if v4 { &mut addresses.v4 } else { &mut addresses.v6 } = Some(address);
         }
         let Some(first) = addresses.v4.or(addresses.v6) else {
@@ -146,7 +145,10 @@ impl State {
             .map(|pod| (ObjectName { namespace: pod.namespace.clone(), name: pod.name.clone() }, pod))
             .collect();
         let here = self.pods.iter().filter(|(_, pod)| {
-            pod.spec.node_name == local.node && !pod.spec.host_network && !pod.is_finished() && pod.addresses().next().is_some()
+            pod.spec.node_name == local.node
+                && !pod.spec.host_network
+                && !pod.is_finished()
+                && pod.addresses().next().is_some()
         });
         let mut taken: BTreeMap<u32, String> = BTreeMap::new();
         taken.insert(local.gateway.ofport, "the gateway".to_owned());
@@ -162,11 +164,13 @@ impl State {
         for (name, object) in here {
             let mut addresses = Vec::new();
             for text in object.addresses() {
-                let address: IpAddr = text.parse().map_err(|_| anyhow!("Pod {name}: status.podIPs: `{text}` is not an address"))?;
+                let address: IpAddr =
+                    text.parse().map_err(|_| anyhow!("Pod {name}: status.podIPs: `{text}` is not an address"))?;
                 if let Some(other) = owner.insert(address, name) {
                     bail!("Pod {name}: status.podIPs: {address} is Pod {other}'s address");
                 }
-                let inside = [node.addresses.v4, node.addresses.v6].into_iter().flatten().any(|a| a.pod_cidr.contains(&address));
+                let inside =
+                    [node.addresses.v4, node.addresses.v6].into_iter().flatten().any(|a| a.pod_cidr.contains(&address));
                 if !inside && node.mode != Mode::NetworkPolicyOnly {
                     bail!("Pod {name}: status.podIPs: {address} is outside the podCIDR of Node {}", local.node);
                 }
@@ -252,7 +256,10 @@ impl State {
                     compiled.groups.push((pipeline.group(&group), owner.clone()));
                     Some(group.id)
                 };
-                let everyone = port.frontends.iter().any(|f| !f.local_only || !matches!(f.kind, proxy::FrontendKind::ClusterIp(_)));
+                let everyone = port
+                    .frontends
+                    .iter()
+                    .any(|f| !f.local_only || !matches!(f.kind, proxy::FrontendKind::ClusterIp(_)));
                 let all = if everyone { group_for(false, compiled) } else { None };
                 let nearby = port.frontends.iter().any(|f| f.local_only).then(|| group_for(true, compiled)).flatten();
                 let mut flows: Vec<Flow> =
@@ -283,12 +290,14 @@ impl State {
 
     fn policies(&self, pipeline: &Pipeline, pods: &BTreeMap<ObjectName, Pod>, compiled: &mut Compiled) -> Result<()> {
         let mut cluster = Cluster { policies: self.policies.clone(), ..Cluster::default() };
-        cluster.namespaces = self.namespaces.iter().map(|(name, ns)| (name.clone(), ns.metadata.labels.clone())).collect();
+        cluster.namespaces =
+            self.namespaces.iter().map(|(name, ns)| (name.clone(), ns.metadata.labels.clone())).collect();
         for name in self.pods.keys().chain(self.policies.keys()) {
             // A file may leave namespaces out; they have the label that Kubernetes gives every namespace.
-            cluster.namespaces.entry(name.namespace.clone()).or_insert_with(|| {
-                [("kubernetes.io/metadata.name".to_owned(), name.namespace.clone())].into()
-            });
+            cluster
+                .namespaces
+                .entry(name.namespace.clone())
+                .or_insert_with(|| [("kubernetes.io/metadata.name".to_owned(), name.namespace.clone())].into());
         }
         for (name, pod) in &self.pods {
             let mut pod = pod.clone();
@@ -299,9 +308,8 @@ impl State {
         if let Some(error) = computed.errors.into_iter().next() {
             return Err(error.into());
         }
-        let applied = |name: &ObjectName| {
-            pods.get(name).map(|pod| Applied { port: pod.port, addresses: pod.addresses.clone() })
-        };
+        let applied =
+            |name: &ObjectName| pods.get(name).map(|pod| Applied { port: pod.port, addresses: pod.addresses.clone() });
         for (direction_of, name) in &computed.isolated {
             if let Some(pod) = applied(name) {
                 let owner = format!("isolated {} of Pod {name}", word(*direction_of));
@@ -365,7 +373,8 @@ fn pod_cidrs(node: &types::node::Node) -> Result<Vec<IpNet>> {
     written
         .filter(|text| !text.is_empty())
         .map(|text| {
-            let problem = || format!("Node {}: spec.podCIDRs: `{text}` is not a range of addresses", node.metadata.name);
+            let problem =
+                || format!("Node {}: spec.podCIDRs: `{text}` is not a range of addresses", node.metadata.name);
             text.parse::<IpNet>().map(|cidr| cidr.trunc()).with_context(problem)
         })
         .collect()

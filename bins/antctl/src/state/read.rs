@@ -47,12 +47,18 @@ impl State {
                     bail!("there is one already: a file describes one Node");
                 }
             }
-            "Namespace" => insert(&mut self.namespaces, typed(document)?, |n: &types::node::Namespace| n.metadata.name.clone())?,
+            "Namespace" => {
+                insert(&mut self.namespaces, typed(document)?, |n: &types::node::Namespace| n.metadata.name.clone())?
+            }
             "Node" => insert(&mut self.nodes, typed(document)?, |n: &types::node::Node| n.metadata.name.clone())?,
             "Pod" => insert(&mut self.pods, typed(document)?, |p: &types::pod::Pod| named(&p.metadata))?,
-            "Service" => insert(&mut self.services, typed(document)?, |s: &types::service::Service| named(&s.metadata))?,
+            "Service" => {
+                insert(&mut self.services, typed(document)?, |s: &types::service::Service| named(&s.metadata))?
+            }
             "NetworkPolicy" => {
-                insert(&mut self.policies, typed(document)?, |p: &types::network_policy::NetworkPolicy| named(&p.metadata))?;
+                insert(&mut self.policies, typed(document)?, |p: &types::network_policy::NetworkPolicy| {
+                    named(&p.metadata)
+                })?;
             }
             "EndpointSlice" => self.slices.push(typed(document)?),
             "" => bail!("kind: needs to be one of {KINDS}"),
