@@ -48,6 +48,10 @@ fuzz: setup ## Fuzz every decoder, a million executions each (RUNS=n)
 bench-ovs: setup ## Flows and groups to the switch, beside ovs-ofctl
 	$(CARGO) run --release --locked -p benches --bin bench-ovs
 
+.PHONY: bench-pipeline
+bench-pipeline: ## A large Node's flows, compiled from nothing and changed by one Pod
+	$(CARGO) run --release --locked -p benches --bin bench-pipeline
+
 .PHONY: clean
 clean: ## Remove what was built
 	$(CARGO) clean

@@ -33,17 +33,17 @@ pub struct Figure {
     pub ours: f64,
     /// What we measured of the other side, where there is one.
     pub peer: Option<f64>,
-    /// The limit that we set ourselves.
-    pub goal: Goal,
+    /// The limit that we set ourselves, if there is one.
+    pub goal: Option<Goal>,
 }
 
 impl Figure {
     /// Whether the goal is missed.
     pub fn is_missed(&self) -> bool {
         match (self.goal, self.peer) {
-            (Goal::Ours(limit), _) => self.ours > limit,
-            (Goal::Ratio(limit), Some(peer)) => self.ours / peer > limit,
-            (Goal::Ratio(_), None) => false,
+            (Some(Goal::Ours(limit)), _) => self.ours > limit,
+            (Some(Goal::Ratio(limit)), Some(peer)) => self.ours / peer > limit,
+            (Some(Goal::Ratio(_)), None) | (None, _) => false,
         }
     }
 }
@@ -54,8 +54,9 @@ impl fmt::Display for Figure {
         if let Some(peer) = self.peer {
             write!(f, " peer={}{} ratio={:.3}", short(peer), self.unit, self.ours / peer)?;
         }
-        let (Goal::Ratio(goal) | Goal::Ours(goal)) = self.goal;
-        write!(f, " goal={goal}")?;
+        if let Some(Goal::Ratio(goal) | Goal::Ours(goal)) = self.goal {
+            write!(f, " goal={goal}")?;
+        }
         if self.is_missed() { f.write_str(" missed") } else { Ok(()) }
     }
 }
@@ -63,6 +64,18 @@ impl fmt::Display for Figure {
 /// Three digits are what a noisy machine can stand for.
 fn short(value: f64) -> String {
     if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.3}") }
+}
+
+/// Prints a figure: it is what a benchmark is for.
+#[expect(clippy::print_stdout, reason = "the figures are what these programs are for")]
+pub fn report(figure: &Figure) {
+    println!("{figure}");
+}
+
+/// Says what is being measured.
+#[expect(clippy::print_stderr, reason = "long work shows progress")]
+pub fn progress(what: &str) {
+    eprintln!("bench: {what}");
 }
 
 /// The middle one of several measurements, in seconds; zero of none.
@@ -78,11 +91,12 @@ mod tests {
 
     #[test]
     fn a_figure_is_a_line_and_a_missed_goal_is_said() {
-        let mut figure = Figure { name: "flows", unit: "s", ours: 0.5, peer: Some(1.0), goal: Goal::Ratio(0.8) };
+        let mut figure = Figure { name: "flows", unit: "s", ours: 0.5, peer: Some(1.0), goal: Some(Goal::Ratio(0.8)) };
         assert_eq!(figure.to_string(), "figure=flows ours=0.500s peer=1.000s ratio=0.500 goal=0.8");
         figure.ours = 0.9;
         assert_eq!(figure.to_string(), "figure=flows ours=0.900s peer=1.000s ratio=0.900 goal=0.8 missed");
-        let memory = Figure { name: "bytes-per-flow", unit: "B", ours: 601.0, peer: None, goal: Goal::Ours(600.0) };
+        let memory =
+            Figure { name: "bytes-per-flow", unit: "B", ours: 601.0, peer: None, goal: Some(Goal::Ours(600.0)) };
         assert_eq!(memory.to_string(), "figure=bytes-per-flow ours=601B goal=600 missed");
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use benches::memory::Counting;
-use benches::{Figure, Goal, median};
+use benches::{Figure, Goal, median, progress, report};
 use delta::State;
 use openflow::action::{Action, Subfield};
 use openflow::field::Field;
@@ -113,13 +113,19 @@ async fn run() -> Result<()> {
         unit: "s",
         ours: median(&sides.ours),
         peer: Some(median(&sides.peer)),
-        goal: Goal::Ratio(0.8),
+        goal: Some(Goal::Ratio(0.8)),
     };
     report(&beside("flows", &flows));
     report(&beside("groups", &groups));
     let install = median(&flows.ours);
-    report(&Figure { name: "resync", unit: "s", ours: median(&resyncs), peer: Some(install), goal: Goal::Ratio(1.0) });
-    report(&Figure { name: "bytes-per-flow", unit: "B", ours: bytes, peer: None, goal: Goal::Ours(600.0) });
+    report(&Figure {
+        name: "resync",
+        unit: "s",
+        ours: median(&resyncs),
+        peer: Some(install),
+        goal: Some(Goal::Ratio(1.0)),
+    });
+    report(&Figure { name: "bytes-per-flow", unit: "B", ours: bytes, peer: None, goal: Some(Goal::Ours(600.0)) });
     Ok(())
 }
 
@@ -223,14 +229,4 @@ impl Bench {
 
 fn lines(values: impl Iterator<Item = impl Display>) -> String {
     values.map(|value| format!("{value}\n")).collect()
-}
-
-#[expect(clippy::print_stdout, reason = "the figures are what this program is for")]
-fn report(figure: &Figure) {
-    println!("{figure}");
-}
-
-#[expect(clippy::print_stderr, reason = "long work shows progress")]
-fn progress(what: &str) {
-    eprintln!("bench-ovs: {what}");
 }

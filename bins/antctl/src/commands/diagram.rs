@@ -10,7 +10,7 @@ use pipeline::tables::Table;
 use crate::state::Compiled;
 
 const COLUMNS: usize = 4;
-const BOX: (usize, usize) = (210, 58);
+const BOX: (usize, usize) = (232, 58);
 const GAP: (usize, usize) = (70, 62);
 const MARGIN: usize = 40;
 

@@ -48,12 +48,12 @@ impl State {
                 }
             }
             "Namespace" => {
-                insert(&mut self.namespaces, typed(document)?, |n: &types::node::Namespace| n.metadata.name.clone())?
+                insert(&mut self.namespaces, typed(document)?, |n: &types::node::Namespace| n.metadata.name.clone())?;
             }
             "Node" => insert(&mut self.nodes, typed(document)?, |n: &types::node::Node| n.metadata.name.clone())?,
             "Pod" => insert(&mut self.pods, typed(document)?, |p: &types::pod::Pod| named(&p.metadata))?,
             "Service" => {
-                insert(&mut self.services, typed(document)?, |s: &types::service::Service| named(&s.metadata))?
+                insert(&mut self.services, typed(document)?, |s: &types::service::Service| named(&s.metadata))?;
             }
             "NetworkPolicy" => {
                 insert(&mut self.policies, typed(document)?, |p: &types::network_policy::NetworkPolicy| {
