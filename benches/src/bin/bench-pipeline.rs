@@ -98,7 +98,7 @@ fn rule(number: u32, pods: u32) -> Rule {
     let peers = (0..PEERS).map(|peer| IpBlock::from(ip(0x0b00_0000 + number / 4 * PEERS + peer)));
     Rule {
         id: number + 1,
-        direction: if number % 2 == 0 { Direction::Ingress } else { Direction::Egress },
+        direction: if number.is_multiple_of(2) { Direction::Ingress } else { Direction::Egress },
         kind: RuleKind::Kubernetes,
         applied_to,
         peers: Some(peers.collect()),

@@ -169,3 +169,6 @@ fn pod_of(endpoint: &SliceEndpoint) -> Option<ObjectName> {
     let target = endpoint.target_ref.as_ref().filter(|target| target.kind == "Pod")?;
     Some(ObjectName { namespace: target.namespace.clone(), name: target.name.clone() })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,4 @@
+//! antctl as people run it.
+
+#[cfg(test)]
+mod pipeline;

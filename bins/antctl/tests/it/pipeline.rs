@@ -1,0 +1,117 @@
+//! `antctl pipeline`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use testkit::{Ovs, Scratch};
+
+fn example() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/pipeline/example-state.yaml")
+}
+
+/// What the command prints, or what it complains of.
+fn antctl(args: &[&str], file: &Path) -> Result<String, String> {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_antctl")).arg("pipeline").args(args).arg("-f").arg(file).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+/// The complaint about the example with one piece replaced.
+fn complaint(from: &str, to: &str) -> String {
+    let text = std::fs::read_to_string(example()).unwrap();
+    assert_eq!(text.matches(from).count(), 1, "{from}");
+    let dir = Scratch::new().unwrap();
+    let file = dir.path().join("state.yaml");
+    std::fs::write(&file, text.replace(from, to)).unwrap();
+    let error = antctl(&["render"], &file).unwrap_err();
+    error.replace(&format!("{}", file.display()), "state.yaml").trim_end().to_owned()
+}
+
+#[test]
+fn a_switch_takes_what_is_rendered_and_holds_the_same() {
+    let flows = antctl(&["render"], &example()).unwrap();
+    let groups = antctl(&["render", "--groups"], &example()).unwrap();
+    let ovs = Ovs::start().unwrap();
+    ovs.add_bridge("br-int").unwrap();
+    ovs.ofctl_stdin(["add-groups", "br-int", "-"], &groups).unwrap();
+    ovs.ofctl_stdin(["add-flows", "br-int", "-"], &flows).unwrap();
+    let sorted = |text: &str| {
+        let mut flows: Vec<openflow::flow::Flow> =
+            text.lines().filter(|line| line.contains("actions=")).map(|line| line.parse().unwrap()).collect();
+        flows.sort_by_key(ToString::to_string);
+        flows
+    };
+    let held = ovs.ofctl(["--no-stats", "dump-flows", "br-int"]).unwrap();
+    assert_eq!(sorted(&held), sorted(&flows));
+}
+
+#[test]
+fn an_explanation_names_the_owner_of_every_flow() {
+    let text = antctl(&["render", "--explain"], &example()).unwrap();
+    for owner in ["# Node\n", "# Pod default/client\n", "# Node node2\n", "# Service default/web:http\n"] {
+        assert!(text.contains(owner), "{owner}");
+    }
+    let clause = "# NetworkPolicy default/web ingress[0] (1)\n\
+        table=90, priority=200,ip,nw_src=10.10.0.4 actions=conjunction(1,1/3)\n";
+    assert!(text.contains(clause), "{text}");
+}
+
+#[test]
+fn a_diagram_shows_the_tables_in_use() {
+    let svg = antctl(&["diagram"], &example()).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
+    assert!(svg.contains(">ServiceLb</text>") && svg.contains("table 41 · "), "{svg}");
+    assert!(!svg.contains("NdResponder"), "the example has no IPv6");
+}
+
+#[test]
+fn bad_input_is_named_by_file_document_object_and_field() {
+    for (from, to, expected) in [
+        (
+            "mode: encap",
+            "mood: encap",
+            "antctl: state.yaml: document 1: NodeState node1: mood: unknown field `mood`, expected one of",
+        ),
+        (
+            "mode: encap",
+            "mode: encaps",
+            "antctl: state.yaml: document 1: NodeState node1: mode: unknown variant `encaps`",
+        ),
+        (
+            "podIP: 10.10.0.4, podIPs: [{ip: 10.10.0.4}]",
+            "podIP: 10.20.0.4, podIPs: [{ip: 10.20.0.4}]",
+            "antctl: state.yaml: Pod default/client: status.podIPs: 10.20.0.4 is outside the podCIDR of Node node1",
+        ),
+        (
+            "podIP: 10.10.0.4, podIPs: [{ip: 10.10.0.4}]",
+            "podIP: 10.10.0.3, podIPs: [{ip: 10.10.0.3}]",
+            "antctl: state.yaml: Pod default/web-1: status.podIPs: 10.10.0.3 is Pod default/client's address",
+        ),
+        (
+            "podSelector: {matchLabels: {app: client}}",
+            "podSelector: {matchExpressions: [{key: app, operator: Like, values: [client]}]}",
+            "antctl: state.yaml: NetworkPolicy default/web: spec.ingress[0].from[0].podSelector.matchExpressions[0]: \
+             operator: `Like` is none of In, NotIn, Exists, DoesNotExist",
+        ),
+        (
+            "port: 80, nodePort: 30001",
+            "port: 80, nodePort: lots",
+            "antctl: state.yaml: document 6: Service default/web: spec.ports[0].nodePort: invalid type: string \"lots\"",
+        ),
+        (
+            "kind: EndpointSlice",
+            "kind: Endpoint",
+            "antctl: state.yaml: document 7: Endpoint default/web-abc: kind: `Endpoint` is none of",
+        ),
+        (
+            "node: node1\n",
+            "node: node9\n",
+            "antctl: state.yaml: NodeState node9: node: there is no Node with this name in the file",
+        ),
+        ("kind: NodeState", "kind: [", "antctl: state.yaml: "),
+    ] {
+        let error = complaint(from, to);
+        assert!(error.starts_with(expected), "\n{error}\n{expected}");
+    }
+}
