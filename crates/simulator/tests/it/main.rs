@@ -1,0 +1,8 @@
+//! The simulator against the real switch.
+
+#[cfg(test)]
+mod compare;
+#[cfg(test)]
+mod node;
+#[cfg(test)]
+mod random;
