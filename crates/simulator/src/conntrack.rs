@@ -120,10 +120,33 @@ pub(crate) struct Cached {
 #[derive(Clone, Debug, Default)]
 pub struct Conntrack {
     conns: BTreeMap<u64, Conn>,
-    /// By either tuple; the youngest last.
-    index: BTreeMap<Key, Vec<u64>>,
+    /// By the two ends of a tuple, whichever comes first; the youngest last.
+    index: BTreeMap<Key, Vec<Node>>,
     next: u64,
+    /// When connections that are over were last swept out.
+    swept: Time,
+    aborted: bool,
 }
+
+/// An entry of the index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Node {
+    id: u64,
+    /// It stands for the answers to a translated connection. It is there until the connection is swept out, even when
+    /// the connection is over: so long its tuple is taken, and packets that have it are invalid.
+    answers: bool,
+}
+
+/// What a tuple was found to belong to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Hit {
+    node: Node,
+    /// The tuple is the second one of the entry.
+    reversed: bool,
+}
+
+/// How often the switch sweeps out connections that are over.
+const SWEEP: Time = Time::from_secs(20);
 
 #[derive(Clone, Debug)]
 struct Conn {
@@ -166,20 +189,13 @@ impl Conntrack {
     /// All connections that are alive, the oldest first.
     pub fn connections(&self, now: Time) -> impl Iterator<Item = Connection> {
         let alive = move |conn: &&Conn| now < conn.expires;
-        self.conns.values().filter(alive).map(|conn| Connection {
-            zone: conn.key.zone,
-            original: conn.key.tuple(),
-            reply: conn.reply_key.tuple(),
-            mark: conn.mark,
-            label: conn.label,
-            expires: conn.expires,
-        })
+        self.conns.values().filter(alive).map(Conn::describe)
     }
 
     /// Forgets the connections that `forget` says yes to, and returns how many.
     pub fn flush(&mut self, mut forget: impl FnMut(&Connection) -> bool) -> usize {
-        let all: Vec<(u64, Connection)> = self.conns.keys().copied().zip(self.connections(Time::ZERO)).collect();
-        let dead: Vec<u64> = all.iter().filter(|(_, conn)| forget(conn)).map(|(id, _)| *id).collect();
+        let dead: Vec<u64> =
+            self.conns.iter().filter(|(_, conn)| forget(&conn.describe())).map(|(id, _)| *id).collect();
         for id in &dead {
             self.remove(*id);
         }
@@ -191,9 +207,27 @@ impl Conntrack {
         self.flush(|conn| conn.zone == zone)
     }
 
+    /// Sweeps out connections that are over; the switch does so every 20 seconds, and nobody knows when.
+    pub fn sweep(&mut self, now: Time) {
+        self.swept = now;
+        let dead: Vec<u64> = self.conns.iter().filter(|(_, conn)| now >= conn.expires).map(|(id, _)| *id).collect();
+        for id in dead {
+            self.remove(id);
+        }
+    }
+
+    /// Whether a packet has met the state in which Open vSwitch 3.1.0 aborts: a connection that was translated to what it
+    /// was, that is over (by time, or as its ports were used again), and that was not swept out yet.
+    pub fn has_aborted(&self) -> bool {
+        self.aborted
+    }
+
     /// Sends a packet through: finds or makes its connection, translates it, and says what is now known of it.
     pub(crate) fn track(&mut self, now: Time, packet: &mut Packet, md: &mut Remembered, request: &Request) {
         let zone = request.zone;
+        if now >= self.swept + SWEEP {
+            self.sweep(now);
+        }
         if let Some(cached) = md.conn.filter(|_| !request.force && !is_alg_control(packet))
             && let Some(conn) = self.conns.get_mut(&cached.id).filter(|conn| conn.key.zone == zone)
         {
@@ -226,22 +260,34 @@ impl Conntrack {
             md.fields.state = CtState::empty();
         }
         // A packet that was translated before is looked for by what its answer would be.
-        let translated = md.fields.state.intersects(CtState::NAT);
+        let again = md.fields.state.intersects(CtState::NAT);
         let (mut key, mut reply) = (key, false);
-        let mut found = self.find(now, &if translated { key.reversed() } else { key });
-        if let Some((id, is_reply)) = found {
-            reply = is_reply != translated;
-            if translated && let Some(conn) = self.conns.get(&id) {
-                key = if reply { conn.reply_key } else { conn.key };
+        let mut found = self.find(now, &if again { key.reversed() } else { key });
+        if let Some(hit) = found {
+            reply = hit.reversed != again;
+            if again && let Some((one, other)) = self.tuples(hit.node) {
+                key = if reply { other } else { one };
             }
         }
-        if request.force
-            && reply
-            && let Some((id, _)) = found.take()
+        if request.force && reply && let Some(hit) = found.take()
+            // The switch means the entry it found, and that for the answers has no end.
+            && !hit.node.answers
         {
-            self.remove(id);
+            self.end(hit.node.id);
         }
-        let mut conn = found.map(|(id, _)| id);
+        if let Some(hit) = found.filter(|hit| hit.node.answers) {
+            // The entry for the answers leads to the connection itself.
+            let bucket = self.conns.get(&hit.node.id).map_or(key, |conn| conn.key);
+            found = self.find_in(now, &bucket, &key);
+            reply = found.is_none_or(|hit| hit.reversed);
+            self.aborted |= found.is_some_and(|hit| hit.node.answers);
+            if found.is_none_or(|hit| hit.node.answers) {
+                let state = md.fields.state | CtState::INVALID | CtState::TRACKED;
+                md.fields = CtFields { state, zone, mark: 0, label: 0, original: None };
+                return;
+            }
+        }
+        let mut conn = found.map(|hit| hit.node.id);
         let mut create = false;
         if let Some(id) = conn {
             create = self.update_state(now, packet, md, id, reply, related);
@@ -277,7 +323,9 @@ impl Conntrack {
         let original =
             md.fields.original.filter(|_| md.fields.state.intersects(CtState::NAT) && request.nat.is_none())?;
         let key = Key::from_original(&original, md.fields.zone, key);
-        self.find(now, &key).map(|(id, _)| id)
+        let hit = self.find(now, &key)?;
+        self.aborted |= hit.node.answers;
+        (!hit.node.answers).then_some(hit.node.id)
     }
 
     /// What the packet does to a connection, and to its own state; whether the connection is to be opened again.
@@ -308,7 +356,7 @@ impl Conntrack {
             Update::ValidNew => *state |= CtState::NEW,
             Update::Invalid => *state = CtState::INVALID,
             Update::Reopen => {
-                self.remove(id);
+                self.end(id);
                 return true;
             }
         }
@@ -337,38 +385,55 @@ impl Conntrack {
             None => key.reversed(),
         };
         let nat = request.nat.as_ref().and_then(|nat| nat.side);
+        let translated = request.nat.is_some();
         let conn = Conn { key, reply_key, nat, mark: 0, label: 0, expires: now + timeout, protocol };
         if request.nat.is_some() {
             conn.translate(packet, &mut md.fields.state, false, false);
         }
         let id = self.next;
         self.next += 1;
-        for key in [conn.key, conn.reply_key] {
-            self.index.entry(key).or_default().push(id);
+        if translated {
+            self.index.entry(conn.reply_key.bucket()).or_default().push(Node { id, answers: true });
         }
+        self.index.entry(conn.key.bucket()).or_default().push(Node { id, answers: false });
         self.conns.insert(id, conn);
         Some(id)
     }
 
-    /// The connection that has this tuple, and whether it is the answer's.
-    fn find(&mut self, now: Time, key: &Key) -> Option<(u64, bool)> {
-        let ids = self.index.get(key)?;
-        let expired = |id: &&u64| self.conns.get(id).is_none_or(|conn| now >= conn.expires);
-        let dead: Vec<u64> = ids.iter().filter(expired).copied().collect();
-        for id in dead {
-            self.remove(id);
+    /// What a tuple belongs to.
+    fn find(&self, now: Time, key: &Key) -> Option<Hit> {
+        self.find_in(now, key, key)
+    }
+
+    /// What a tuple belongs to, among the entries with the ends of another one; the youngest first.
+    fn find_in(&self, now: Time, bucket: &Key, key: &Key) -> Option<Hit> {
+        self.index.get(&bucket.bucket())?.iter().rev().find_map(|node| {
+            let over = self.conns.get(&node.id).is_none_or(|conn| now >= conn.expires);
+            let (one, other) = self.tuples(*node).filter(|_| node.answers || !over)?;
+            (one == *key || other == *key).then_some(Hit { node: *node, reversed: one != *key })
+        })
+    }
+
+    /// The tuples of an entry.
+    fn tuples(&self, node: Node) -> Option<(Key, Key)> {
+        let conn = self.conns.get(&node.id)?;
+        Some(if node.answers { (conn.reply_key, conn.key) } else { (conn.key, conn.reply_key) })
+    }
+
+    /// Ends a connection, which stays until it is swept out.
+    fn end(&mut self, id: u64) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.expires = Time::ZERO;
         }
-        let id = *self.index.get(key)?.last()?;
-        Some((id, self.conns.get(&id)?.key != *key))
     }
 
     fn remove(&mut self, id: u64) {
         let Some(conn) = self.conns.remove(&id) else { return };
         for key in [conn.key, conn.reply_key] {
-            if let Some(ids) = self.index.get_mut(&key) {
-                ids.retain(|other| *other != id);
-                if ids.is_empty() {
-                    self.index.remove(&key);
+            if let Some(nodes) = self.index.get_mut(&key.bucket()) {
+                nodes.retain(|node| node.id != id);
+                if nodes.is_empty() {
+                    self.index.remove(&key.bucket());
                 }
             }
         }
@@ -376,6 +441,17 @@ impl Conntrack {
 }
 
 impl Conn {
+    fn describe(&self) -> Connection {
+        Connection {
+            zone: self.key.zone,
+            original: self.key.tuple(),
+            reply: self.reply_key.tuple(),
+            mark: self.mark,
+            label: self.label,
+            expires: self.expires,
+        }
+    }
+
     fn update(&mut self, now: Time, packet: &Packet, reply: bool) -> Update {
         let (update, timeout) = match &mut self.protocol {
             Protocol::Tcp(tcp) => tcp.update(packet, reply),

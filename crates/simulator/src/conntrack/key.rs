@@ -122,6 +122,11 @@ impl Key {
         Key { src: self.dst, dst: self.src, ..self }
     }
 
+    /// The same for both directions.
+    pub(super) fn bucket(self) -> Key {
+        if self.src <= self.dst { self } else { self.reversed() }
+    }
+
     /// As the fields of a packet show it.
     pub(super) fn tuple(&self) -> Tuple {
         let icmp = matches!(

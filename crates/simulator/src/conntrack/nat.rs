@@ -24,7 +24,7 @@ impl Conntrack {
     ///
     /// The client's port stays if it can. Where only the destination is translated and the result is taken, the client's
     /// port gives way.
-    pub(super) fn choose(&mut self, now: Time, key: &Key, nat: &Nat) -> Option<Key> {
+    pub(super) fn choose(&self, now: Time, key: &Key, nat: &Nat) -> Option<Key> {
         let mut reply = key.reversed();
         let given = nat.address.filter(|address| !address.is_unspecified());
         match nat.side {

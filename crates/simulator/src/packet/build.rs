@@ -114,11 +114,11 @@ impl Packet {
         Packet::ethernet(eth_src, eth_dst, eth_type::ARP, &body)
     }
 
-    /// The ICMP error (of the packet's own IP version) that `from` sends back to the source of this packet.
+    /// The ICMP error (of the packet's own IP version) that `from` sends back to the source of this packet. It quotes as
+    /// much of the packet as fits a datagram of 576 bytes.
     pub fn icmp_error(&self, from: IpAddr, kind: u8, code: u8) -> Option<Packet> {
         let layout = self.layout();
-        let quote = layout.l4? + 8;
-        let quoted = self.bytes.get(layout.l3..quote.min(layout.end))?;
+        let quoted = self.bytes.get(layout.l3..layout.end.min(layout.l3 + 576 - 28))?;
         let rest = [&[0; 4], quoted].concat();
         let mac = |field| {
             let [_, _, mac @ ..] = u64::try_from(self.get(field)).unwrap_or_default().to_be_bytes();
