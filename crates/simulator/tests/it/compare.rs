@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use openflow::flow::Flow;
 use openflow::group::Group;
 use openflow::port::Port;
@@ -26,6 +26,8 @@ pub(crate) struct Twins {
     start: Instant,
     flows: String,
     pub(crate) packets: usize,
+    /// Packets that were not sent, as the simulator said that the switch would abort.
+    pub(crate) spared: usize,
     history: Vec<String>,
 }
 
@@ -74,6 +76,7 @@ impl Twins {
             start: Instant::now(),
             flows: String::new(),
             packets: 0,
+            spared: 0,
             history: Vec::new(),
         })
     }
@@ -98,18 +101,44 @@ impl Twins {
     }
 
     /// Runs a packet on both and compares; where groups leave the simulator a choice, one of the ways has to fit.
-    pub(crate) fn run(&mut self, arrival: &Arrival) -> Result<Trace> {
+    ///
+    /// Nothing if the real switch would not survive the packet, which it does not get then.
+    pub(crate) fn run(&mut self, arrival: &Arrival) -> Result<Option<Trace>> {
         self.packets += 1;
         let now = self.now();
-        let expected = self.simulator.explore(now, arrival);
-        let real = self.real(arrival)?;
+        let mut expected = self.simulator.explore(now, arrival);
+        if expected.iter().any(|outcome| outcome.after.conntrack().has_aborted()) {
+            self.spared += 1;
+            return Ok(None);
+        }
+        // The switch may have swept its connections a moment ago.
+        let mut swept = self.simulator.clone();
+        swept.conntrack_mut().sweep(now);
+        expected.extend(swept.explore(now, arrival));
+        let real = match self.real(arrival) {
+            Err(error) if !self.alive() => {
+                let log = self.ovs.log_tail();
+                bail!("the switch has died: {error:#}\n{log}\n{}", self.difference(arrival, &expected, &[]));
+            }
+            real => real?,
+        };
         let fits = |outcome: &&Outcome| sorted(&outcome.trace) == real;
         let Some(outcome) = expected.iter().find(fits) else {
-            anyhow::bail!("{}", self.difference(arrival, &expected, &real));
+            bail!("{}", self.difference(arrival, &expected, &real));
         };
         self.history.push(format!("{}", outcome.trace));
         self.simulator = outcome.after.clone();
-        Ok(outcome.trace.clone())
+        Ok(Some(outcome.trace.clone()))
+    }
+
+    /// Gives a packet to the real switch alone.
+    pub(crate) fn inject(&self, arrival: &Arrival) -> Result<()> {
+        self.ovs.inject(&format!("p{}", arrival.in_port), arrival.packet.as_bytes())
+    }
+
+    /// Whether the switch still answers.
+    pub(crate) fn alive(&self) -> bool {
+        self.ovs.appctl(["version"]).is_ok()
     }
 
     pub(crate) fn now(&self) -> Time {

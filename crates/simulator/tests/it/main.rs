@@ -1,6 +1,8 @@
 //! The simulator against the real switch.
 
 #[cfg(test)]
+mod abort;
+#[cfg(test)]
 mod compare;
 #[cfg(test)]
 mod node;
