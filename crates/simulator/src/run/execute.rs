@@ -1,0 +1,89 @@
+//! The second half of a pass: what was found to be done is done.
+
+use openflow::action::Controller;
+use openflow::field::Field;
+use openflow::port::Port;
+
+use super::{MAX_RECIRCULATIONS, Run};
+use crate::conntrack::{Remembered, Request};
+use crate::fields::{Metadata, Tunnel, View};
+use crate::packet::Packet;
+use crate::trace::{Entry, Reason, Sent};
+
+/// The packet in the datapath, which may differ from what the pass saw: translation happens here.
+#[derive(Clone, Debug)]
+pub(super) struct Datapath {
+    pub(super) packet: Packet,
+    ct: Remembered,
+}
+
+/// Something to be done.
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    /// Write header fields.
+    Set(Vec<(Field, u128)>),
+    /// Send the packet out.
+    Output { port: Port, tunnel: Tunnel },
+    /// Send the packet to the controller.
+    Controller { how: Controller, table: u8, cookie: u64 },
+    /// Send the packet through the connection tracker.
+    Ct(Request),
+    /// Run a copy of the packet again, from a table, with what is known of it.
+    Recirculate { table: u8, meta: Box<Metadata>, hashed: bool, recirculations: u8 },
+}
+
+impl Datapath {
+    pub(super) fn of(packet: &Packet) -> Self {
+        Self { packet: packet.clone(), ct: Remembered::default() }
+    }
+
+    fn set(&mut self, field: Field, value: u128) {
+        // The datapath forgets which connection it found when what names the connection is written.
+        let names_connection = match field {
+            Field::Ipv4Src | Field::Ipv4Dst | Field::Ipv6Src | Field::Ipv6Dst => self.packet.get(field) != value,
+            field => field >= Field::Icmpv4Type,
+        };
+        if names_connection {
+            self.ct.conn = None;
+        }
+        self.packet.set(field, value);
+    }
+}
+
+impl Run<'_> {
+    /// A pass, and the passes that come of it.
+    pub(super) fn pass(
+        &mut self,
+        view: View,
+        mut datapath: Datapath,
+        table: u8,
+        entry: Entry,
+        hashed: bool,
+        recirculations: u8,
+    ) {
+        for op in self.translate(view, table, entry, hashed, recirculations) {
+            match op {
+                Op::Set(fields) => fields.into_iter().for_each(|(field, value)| datapath.set(field, value)),
+                Op::Output { port, tunnel } => {
+                    self.sent.push(Sent::Output { port, packet: datapath.packet.clone(), tunnel });
+                }
+                Op::Controller { how, table, cookie } => {
+                    self.sent.push(Sent::Controller { how, packet: datapath.packet.clone(), table, cookie });
+                }
+                Op::Ct(request) => {
+                    self.switch.conntrack.track(self.now, &mut datapath.packet, &mut datapath.ct, &request);
+                }
+                Op::Recirculate { table, mut meta, hashed, recirculations } => {
+                    if recirculations >= MAX_RECIRCULATIONS {
+                        self.reason = Some(Reason::TooManyRecirculations);
+                        continue;
+                    }
+                    meta.ct = datapath.ct.fields;
+                    let entry = Entry::Tracked(meta.ct);
+                    let view = View { packet: datapath.packet.clone(), meta: *meta };
+                    self.pass(view, datapath.clone(), table, entry, hashed, recirculations + 1);
+                }
+            }
+        }
+    }
+}
