@@ -29,8 +29,11 @@ impl Pipeline {
             let replies = family.ip().ct(state::RPL | state::TRK, 0).mark(CT_GATEWAY);
             flows.push(self.through_gateway(210, replies, Table::L2ForwardingCalc));
             flows.push(self.through_gateway(190, family.ip(), Table::L2ForwardingCalc));
-            // A Service's packet that goes to the host a second time: the host must not track it again, and knows it by
-            // its source MAC.
+            if self.has_proxy() {
+                continue;
+            }
+            // A packet whose Service kube-proxy has resolved goes to the host a second time: the host must not track it
+            // again, and knows it by its source MAC.
             let again = || {
                 family
                     .ip()

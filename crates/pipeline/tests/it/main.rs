@@ -1,0 +1,9 @@
+//! The compiled flows in a real switch.
+
+// `cfg(test)` marks the helpers as test code, where clippy allows `unwrap`.
+#[cfg(test)]
+mod client;
+#[cfg(test)]
+mod cluster;
+#[cfg(test)]
+mod overlap;
