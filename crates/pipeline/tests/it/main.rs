@@ -7,3 +7,5 @@ mod client;
 mod cluster;
 #[cfg(test)]
 mod overlap;
+#[cfg(test)]
+mod packets;

@@ -1,0 +1,12 @@
+//! Packets through a real switch with real connection tracking.
+//!
+//! A test has a [`world::World`]: one Node's bridge on the dummy datapath. It sends frames as a Pod, the host, another Node or a client
+//! outside would, and says what must come out, where, and with which addresses. What a frame causes is known for certain
+//! when a second one, sent after it by the same port, has come out: nothing is waited for that does not come.
+
+mod frame;
+mod objects;
+mod pods;
+mod services;
+mod switch;
+mod world;
