@@ -1,6 +1,9 @@
 //! Services: who connects to what, from where, and which addresses the endpoint and the client see.
 
+mod affinity;
 mod cluster_ip;
+mod external;
+mod hairpin;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

@@ -86,9 +86,7 @@ impl Bridge {
     fn new() -> Self {
         let ovs = Ovs::start().unwrap();
         ovs.add_bridge(BRIDGE).unwrap();
-        for (name, number) in PORTS {
-            ovs.add_port(BRIDGE, name, number).unwrap();
-        }
+        ovs.add_ports(BRIDGE, &PORTS).unwrap();
         for port in NO_FLOOD {
             ovs.ofctl(["mod-port", BRIDGE, port, "no-flood"]).unwrap();
         }
@@ -99,8 +97,8 @@ impl Bridge {
     fn reset(&mut self) {
         self.client.clear();
         self.client.packet_ins();
-        self.ovs.appctl(["dpctl/flush-conntrack"]).unwrap();
-        self.ovs.appctl(["fdb/flush", BRIDGE]).unwrap();
+        self.ovs.control("dpctl/flush-conntrack", &[]).unwrap();
+        self.ovs.control("fdb/flush", &[BRIDGE]).unwrap();
         let out = Port(u32::from(PORTS[8].1));
         let probe = Match::any().with(Field::EthType, PROBE);
         self.client.done(&[add(&Flow::at(0, u16::MAX).when(probe).then(Action::Output(out)))]);
@@ -110,15 +108,16 @@ impl Bridge {
         }
     }
 
-    /// Sends messages that change flows or groups, and waits until no packet is handled as before.
+    /// Sends messages that change flows or groups, after which no packet is handled as before.
     pub(super) fn change(&mut self, messages: &[Message]) {
         self.client.done(messages);
         self.settle();
     }
 
-    /// Waits until no packet is handled as it was before the last change of flows.
+    /// Makes sure that no packet is handled as it was before the last change of flows, which the datapath learns of with
+    /// a delay otherwise.
     pub(super) fn settle(&self) {
-        self.ovs.appctl(["revalidator/wait"]).unwrap();
+        self.ovs.control("revalidator/purge", &[]).unwrap();
     }
 
     /// Lets a frame arrive at a port, and returns all that the switch has sent because of it.
@@ -141,5 +140,11 @@ impl Bridge {
             *seen = frames.len();
         }
         out
+    }
+
+    /// What the switch remembers and what it has done, for the message of a test that fails.
+    pub(super) fn story(&self) -> String {
+        let told = ["dpctl/dump-conntrack", "dpctl/dump-flows"];
+        told.map(|command| self.ovs.control(command, &[]).unwrap_or_else(|error| error.to_string())).join("\n")
     }
 }

@@ -212,6 +212,7 @@ impl World {
     fn install(&mut self) {
         let mut flows = self.cluster.flows();
         (self.edit)(&mut flows);
+        let flows: Flows = flows.into_values().map(|flow| (key(&flow), flow)).collect();
         let groups = self.cluster.groups();
         let mut messages = Vec::new();
         let gone = self.flows.iter().filter(|(key, _)| !flows.contains_key(*key));
@@ -233,7 +234,7 @@ impl World {
     pub(super) fn passes(&mut self, port: &str, frame: impl Into<Frame>, to: &'static str, as_this: impl Into<Frame>) {
         let frame = frame.into();
         let came = self.send(port, frame.clone());
-        assert_eq!(came, [(to, as_this.into())], "from {port}: {frame:?}");
+        assert_eq!(came, [(to, as_this.into())], "from {port}: {frame:?}\n{}", self.switch.story());
     }
 
     /// The frame comes out nowhere.
@@ -241,7 +242,7 @@ impl World {
     pub(super) fn drops(&mut self, port: &str, frame: impl Into<Frame>) {
         let frame = frame.into();
         let came = self.send(port, frame.clone());
-        assert_eq!(came, [], "from {port}: {frame:?}");
+        assert_eq!(came, [], "from {port}: {frame:?}\n{}", self.switch.story());
     }
 }
 
