@@ -106,8 +106,9 @@ impl Pipeline {
         let egress = self.layout.to([Table::AntreaEgress, Table::EgressRule]);
         vec![
             at(210).when(family.ip().ct(state::INV | state::TRK, 0)),
-            at(200).when(known(family.ip()).mark(CT_SERVICE)).then(REWRITE.load()).then(Table::EgressRule.resubmit()),
-            at(190).when(known(family.ip())).then(Table::EgressRule.resubmit()),
+            // Not past the rules of tiers: what is known need not be accepted.
+            at(200).when(known(family.ip()).mark(CT_SERVICE)).then(REWRITE.load()).then(egress.clone()),
+            at(190).when(known(family.ip())).then(egress.clone()),
             // A first packet that is sent again before the answer: its endpoint has been chosen.
             at(180)
                 .when(family.ip().ct(state::NEW | state::TRK, 0).mark(CT_SERVICE))
