@@ -4,9 +4,12 @@
 //! outside would, and says what must come out, where, and with which addresses. What a frame causes is known for certain
 //! when a second one, sent after it by the same port, has come out: nothing is waited for that does not come.
 
+mod accepted;
 mod frame;
 mod objects;
 mod pods;
+mod policies;
 mod services;
 mod switch;
+mod tiers;
 mod world;

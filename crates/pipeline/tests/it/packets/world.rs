@@ -8,6 +8,8 @@ use openflow::field::Field;
 use openflow::flow::Flow;
 use openflow::group::Group;
 use openflow::matching::Match;
+use openflow::message::Message;
+use openflow::packet::PacketOut;
 use openflow::port::Port;
 use pipeline::model::{Address, Applied, Datapath, Families, Features, Gateway, Mac, Mode, Node, Peer, PeerPath, Pod};
 
@@ -227,6 +229,15 @@ impl World {
     /// Lets a frame arrive at a port, and returns all that comes out because of it.
     pub(super) fn send(&mut self, port: &str, frame: impl Into<Frame>) -> Vec<(&'static str, Frame)> {
         self.switch.send(port, &frame.into().bytes())
+    }
+
+    /// As [`World::send`], for a frame with a mark, which only a kernel can give it: the controller says that it has one.
+    pub(super) fn send_marked(&mut self, port: &str, mark: u32, frame: impl Into<Frame>) -> Vec<(&'static str, Frame)> {
+        let (_, number) = PORTS.into_iter().find(|(name, _)| *name == port).unwrap();
+        let actions = vec![Action::set(Field::PktMark, mark), Action::resubmit(0)];
+        let out = PacketOut::new(Port(number.into()), actions, frame.into().bytes());
+        self.switch.client.done(&[Message::PacketOut(out)]);
+        self.switch.came()
     }
 
     /// The frame comes out once, there, as this.
