@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use openflow::field::Field;
 use openflow::flow::Flow;
 use openflow::matching::Match;
+use openflow::port::Port;
 
 use crate::Pipeline;
 use crate::family::{Addressed, Family, bits};
-use crate::model::Pod;
+use crate::model::{Mac, Pod};
 use crate::regs::{FROM_GATEWAY, FROM_POD, FROM_TUNNEL, REWRITE};
 use crate::tables::Table;
 
@@ -42,8 +43,9 @@ impl Pipeline {
                     .when(family.ip().with(Field::InPort, gateway.port.0))
                     .then(self.after_spoof_guard()),
             );
-            if family == Family::V4 {
-                flows.push(arp_guard(gateway.port.0, address.gateway, gateway.mac.into()));
+            match family {
+                Family::V4 => flows.push(arp_guard(gateway.port, address.gateway, gateway.mac)),
+                Family::V6 => flows.extend(nd_guard(gateway.port, address.gateway, gateway.mac)),
             }
         }
         flows
@@ -58,8 +60,8 @@ impl Pipeline {
             let itself = family.ip().with(Field::InPort, pod.port.0).with(Field::EthSrc, pod.mac).from(*address);
             flows.push(Table::SpoofGuard.flow(200).when(itself).then(self.after_spoof_guard()));
             match family {
-                Family::V4 => flows.push(arp_guard(pod.port.0, *address, pod.mac.into())),
-                Family::V6 => flows.extend(nd_guard(pod, *address)),
+                Family::V4 => flows.push(arp_guard(pod.port, *address, pod.mac)),
+                Family::V6 => flows.extend(nd_guard(pod.port, *address, pod.mac)),
             }
         }
         flows
@@ -71,17 +73,18 @@ impl Pipeline {
 }
 
 /// Only who has the address may announce it.
-fn arp_guard(port: u32, address: IpAddr, mac: u128) -> Flow {
-    let announced = Match::arp().with(Field::InPort, port).with(Field::ArpSpa, bits(address)).with(Field::ArpSha, mac);
+fn arp_guard(port: Port, address: IpAddr, mac: Mac) -> Flow {
+    let announced =
+        Match::arp().with(Field::InPort, port.0).with(Field::ArpSpa, bits(address)).with(Field::ArpSha, mac);
     Table::SpoofGuard.flow(200).when(announced).then(Table::ArpResponder.resubmit())
 }
 
-/// A Pod may look for neighbours from its own addresses and from nowhere yet, and announce its own addresses only.
-fn nd_guard(pod: &Pod, address: IpAddr) -> Vec<Flow> {
+/// One may look for neighbours from one's own addresses and from nowhere yet, and announce one's own addresses only.
+fn nd_guard(port: Port, address: IpAddr, mac: Mac) -> Vec<Flow> {
     let message = |kind: u8| {
         Match::ipv6()
-            .with(Field::InPort, pod.port.0)
-            .with(Field::EthSrc, pod.mac)
+            .with(Field::InPort, port.0)
+            .with(Field::EthSrc, mac)
             .with(Field::IpProto, openflow::matching::ip_proto::ICMPV6)
             .with(Field::Icmpv6Type, kind)
     };
