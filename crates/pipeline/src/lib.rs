@@ -73,6 +73,9 @@ impl Pipeline {
         let mut flows = self.spoof_pod(pod);
         flows.extend(self.forwarding_pod(pod));
         flows.extend(self.policy_pod(pod));
+        if self.is_policy_only() {
+            flows.extend(self.policy_only_pod(pod));
+        }
         flows
     }
 

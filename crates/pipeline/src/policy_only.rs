@@ -9,7 +9,8 @@ use openflow::port::Port;
 use crate::Pipeline;
 use crate::arp::{arp_reply, copy};
 use crate::conntrack::{Tracked, state};
-use crate::model::Mac;
+use crate::family::bits;
+use crate::model::{Mac, Pod};
 use crate::regs::{CT_GATEWAY, FOUND, Marked, OUT_PORT, SWAP};
 use crate::tables::Table;
 
@@ -51,6 +52,18 @@ impl Pipeline {
             );
         }
         flows
+    }
+
+    /// A Pod that tells the others where it is must not be told that it is here.
+    #[expect(clippy::unused_self, reason = "all compilers are asked the same way")]
+    pub(crate) fn policy_only_pod(&self, pod: &Pod) -> Vec<Flow> {
+        let announcement = |address: u128| {
+            Match::arp().with(Field::ArpOp, 1u8).with(Field::ArpSpa, address).with(Field::ArpTpa, address)
+        };
+        let flow = |address: u128| {
+            Table::ArpResponder.flow(210).when(announcement(address)).then(Action::Output(Port::NORMAL))
+        };
+        pod.addresses.iter().filter(|address| address.is_ipv4()).map(|address| flow(bits(*address))).collect()
     }
 }
 

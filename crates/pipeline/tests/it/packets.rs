@@ -6,6 +6,8 @@
 
 mod accepted;
 mod frame;
+mod ipv6;
+mod neighbours;
 mod objects;
 mod pods;
 mod policies;

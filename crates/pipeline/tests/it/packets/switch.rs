@@ -12,6 +12,7 @@ use openflow::matching::Match;
 use openflow::message::Message;
 use openflow::port::Port;
 use testkit::Ovs;
+use testkit::process::run;
 use testkit::wait::{PATIENCE, until};
 
 use super::frame::{self, Frame, NO_MAC};
@@ -88,7 +89,9 @@ impl Bridge {
         ovs.add_bridge(BRIDGE).unwrap();
         ovs.add_ports(BRIDGE, &PORTS).unwrap();
         for port in NO_FLOOD {
-            ovs.ofctl(["mod-port", BRIDGE, port, "no-flood"]).unwrap();
+            // Later versions of OpenFlow have no such setting.
+            let args = ["-O", "OpenFlow10", "mod-port", BRIDGE, port, "no-flood"];
+            run(ovs.command("ovs-ofctl").args(args), None).unwrap();
         }
         let client = Client::connect(&ovs, BRIDGE);
         Bridge { ovs, client, seen: PORTS.map(|(name, _)| (name, 0)).into() }
@@ -122,22 +125,37 @@ impl Bridge {
 
     /// Lets a frame arrive at a port, and returns all that the switch has sent because of it.
     pub(super) fn send(&mut self, port: &str, frame: &[u8]) -> Vec<(&'static str, Frame)> {
+        self.arrive(port, frame);
+        self.came()
+    }
+
+    /// The same with a frame that is wrong, and stays so: gives how many the switch has sent.
+    pub(super) fn send_unread(&mut self, port: &str, frame: &[u8]) -> usize {
+        self.arrive(port, frame);
+        self.new_frames().len()
+    }
+
+    /// All that the switch has sent since it was last asked.
+    pub(super) fn came(&mut self) -> Vec<(&'static str, Frame)> {
+        self.new_frames().into_iter().map(|(port, bytes)| (port, Frame::read(&bytes))).collect()
+    }
+
+    fn arrive(&mut self, port: &str, frame: &[u8]) {
         self.ovs.inject(port, frame).unwrap();
         self.ovs.inject(port, &frame::frame(NO_MAC, NO_MAC, PROBE, vec![0; 46])).unwrap();
         let probes = self.seen["done"] + 1;
         let through = || (self.ovs.captured("done").unwrap().len() >= probes).then_some(());
         until("the frame behind", PATIENCE, through).unwrap();
         self.seen.insert("done", probes);
-        self.came()
     }
 
-    /// All that the switch has sent since it was last asked.
-    pub(super) fn came(&mut self) -> Vec<(&'static str, Frame)> {
+    fn new_frames(&mut self) -> Vec<(&'static str, Vec<u8>)> {
         let mut out = Vec::new();
         for (port, seen) in self.seen.iter_mut().filter(|(port, _)| **port != "done") {
             let frames = self.ovs.captured(port).unwrap();
-            out.extend(frames[*seen..].iter().map(|bytes| (*port, Frame::read(bytes))));
-            *seen = frames.len();
+            let total = frames.len();
+            out.extend(frames.into_iter().skip(*seen).map(|bytes| (*port, bytes)));
+            *seen = total;
         }
         out
     }

@@ -211,6 +211,11 @@ impl World {
         self.install();
     }
 
+    /// The flows that are installed.
+    pub(super) fn flows(&self) -> impl Iterator<Item = &Flow> {
+        self.flows.values()
+    }
+
     fn install(&mut self) {
         let mut flows = self.cluster.flows();
         (self.edit)(&mut flows);
