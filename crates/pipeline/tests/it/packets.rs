@@ -7,6 +7,7 @@
 mod accepted;
 mod frame;
 mod ipv6;
+mod kernel;
 mod neighbours;
 mod objects;
 mod pods;
@@ -14,4 +15,6 @@ mod policies;
 mod services;
 mod switch;
 mod tiers;
+mod two_nodes;
+mod variants;
 mod world;
