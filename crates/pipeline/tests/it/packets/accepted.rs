@@ -5,13 +5,15 @@
 
 use openflow::field::Field;
 use pipeline::model::Direction::{Egress, Ingress};
-use pipeline::model::{Direction, RuleAction, RuleKind};
+use pipeline::model::{Direction, Features, Mac, RuleAction, RuleKind};
 
 use super::frame::Packet;
 use super::frame::Step::{Ack, Data, Reply, Syn, SynAck};
-use super::objects::{TARGET, allow, elsewhere, isolate, local, tiered};
+use super::objects::{Narrowed, TARGET, allow, elsewhere, isolate, local, tiered};
 use super::services::{BY_CLUSTER_IP, BY_NODE_PORT, CLUSTER_IP, NODE_PORT};
-use super::world::{A, B, End, HOST, OUTSIDE, REMOTE, VIRTUAL, World, at, from_host, from_tunnel, to_gateway};
+use super::world::{
+    A, B, C, End, HOST, OUTSIDE, REMOTE, VIRTUAL, VIRTUAL_MAC, World, at, from_host, from_tunnel, to_gateway,
+};
 use crate::cluster::{Cluster, Flows, Service};
 
 /// How a connection from A to B is denied.
@@ -124,5 +126,45 @@ fn nor_do_pods_open_the_way_in_for_a_client_outside() {
         for step in [Ack, Data] {
             w.drops(HOST.port, sent(step));
         }
+    }
+}
+
+/// Where a Pod can send its frames, whatever is in them.
+const DETOURS: [(&str, Mac); 4] =
+    [("the gateway", HOST.mac), ("the tunnel", VIRTUAL_MAC), ("another Pod", C.mac), ("nobody", Mac([2; 6]))];
+
+#[test]
+fn a_detour_does_not_spare_a_connection_the_policies_of_its_destination() {
+    let kube_proxy = Features { antrea_proxy: false, proxy_all: false, antrea_policy: true };
+    for ((detour, mac), features) in DETOURS.into_iter().flat_map(|d| [(d, Features::default()), (d, kube_proxy)]) {
+        for tcp in [true, false] {
+            let mut w = World::with(|c| {
+                c.node.features = features;
+                isolate(c, Ingress, B);
+                isolate(c, Egress, B);
+            });
+            let packet = |from, to, step| if tcp { Packet::tcp(from, to, step) } else { Packet::udp(from, to) };
+            let (a, b) = (A.at(40000), B.at(80));
+            w.send(A.port, packet(a, b, Syn).between(A.mac, mac));
+            // B would like to be reached, and answers.
+            w.send(B.port, packet(b, a, SynAck).between(B.mac, A.mac));
+            for step in [Ack, Data] {
+                let came = w.send(A.port, packet(a, b, step).between(A.mac, B.mac));
+                assert_eq!(came, [], "through {detour}, TCP: {tcp}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_packet_leaves_for_its_destination_only_whatever_mac_it_is_sent_to() {
+    let mut w = World::with(|c| {
+        isolate(c, Egress, A);
+        c.rules = vec![allow(1, Egress, A).with_peer(OUTSIDE)];
+    });
+    // A may talk to the world outside, but not to B, which would listen.
+    let packet = Packet::udp(A.at(40000), at(OUTSIDE, 53));
+    for (_, mac) in DETOURS.into_iter().chain([("B", B.mac)]) {
+        w.passes(A.port, packet.clone().between(A.mac, mac), HOST.port, to_gateway(A, packet.clone()));
     }
 }

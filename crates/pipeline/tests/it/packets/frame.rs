@@ -75,14 +75,13 @@ impl Step {
 
     /// Sequence number, acknowledgement, flags.
     fn header(self) -> (u32, u32, u8) {
-        const FIN_RST_PSH: u8 = 0x04;
         match self {
             Step::Syn => (100, 0, 0x02),
             Step::SynAck => (500, 101, 0x12),
             Step::Ack => (101, 501, 0x10),
             Step::Data => (101, 501, 0x18),
             Step::Reply => (501, 101, 0x18),
-            Step::Reset => (501, 101, 0x10 | FIN_RST_PSH),
+            Step::Reset => (501, 101, 0x14),
         }
     }
 }

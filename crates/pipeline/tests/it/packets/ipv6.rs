@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use openflow::packet::PacketIn2;
 use openflow::port::Port;
 use pipeline::model::Direction::{Egress, Ingress};
 use pipeline::model::{FrontendKind, Protocol, RuleAction};
@@ -198,5 +199,5 @@ fn a_service_without_endpoints_goes_to_the_agent() {
     });
     w.drops(A.port, to_gateway(A, Packet::tcp(A.at6(40000), at(CLUSTER_IP6, 80), Syn)));
     let asked = w.switch.client.packet_ins();
-    assert_eq!(asked.iter().map(|packet| packet.in_port()).collect::<Vec<_>>(), [Some(Port(3))]);
+    assert_eq!(asked.iter().map(PacketIn2::in_port).collect::<Vec<_>>(), [Some(Port(3))]);
 }

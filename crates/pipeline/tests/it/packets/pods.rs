@@ -2,7 +2,7 @@
 
 use super::frame::Packet;
 use super::frame::Step::{Ack, Data, Reply, Syn, SynAck};
-use super::world::{A, B, HOST, OUTSIDE, REMOTE, TO_NODE_2, World, at, from_tunnel, to_gateway, tunnelled};
+use super::world::{A, B, HOST, OUTSIDE, REMOTE, TO_NODE_2, TO_NODE_3, World, at, from_tunnel, to_gateway, tunnelled};
 
 #[test]
 fn pods_of_one_node_talk_without_a_router_between_them() {
@@ -15,6 +15,8 @@ fn pods_of_one_node_talk_without_a_router_between_them() {
     }
     let ping = Packet::ping(A.ip, B.ip, 1).between(A.mac, B.mac);
     w.passes(A.port, ping.clone(), B.port, ping);
+    let pong = Packet::pong(B.ip, A.ip, 1).between(B.mac, A.mac);
+    w.passes(B.port, pong.clone(), A.port, pong);
 }
 
 #[test]
@@ -24,6 +26,9 @@ fn pods_of_two_nodes_talk_through_the_tunnel_and_each_node_routes_once() {
     w.passes(A.port, to_gateway(A, Packet::tcp(a, r, Syn)), TO_NODE_2, tunnelled(Packet::tcp(a, r, Syn)));
     let reply = from_tunnel(Packet::tcp(r, a, SynAck));
     w.passes(REMOTE.port, reply.clone(), A.port, reply.between(HOST.mac, A.mac).routed(1));
+    // Each to its own Node.
+    let other = Packet::udp(a, at("10.10.3.11".parse().unwrap(), 53));
+    w.passes(A.port, to_gateway(A, other.clone()), TO_NODE_3, tunnelled(other));
 }
 
 #[test]
