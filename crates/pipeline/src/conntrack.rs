@@ -106,7 +106,8 @@ impl Pipeline {
         let egress = self.layout.to([Table::AntreaEgress, Table::EgressRule]);
         vec![
             at(210).when(family.ip().ct(state::INV | state::TRK, 0)),
-            // Not past the rules of tiers: what is known need not be accepted.
+            // Known is not accepted: a connection to a Service is remembered before policies are asked, and a reply makes it
+            // known. So tiers are asked too; what they have accepted passes there.
             at(200).when(known(family.ip()).mark(CT_SERVICE)).then(REWRITE.load()).then(egress.clone()),
             at(190).when(known(family.ip())).then(egress.clone()),
             // A first packet that is sent again before the answer: its endpoint has been chosen.
@@ -177,9 +178,7 @@ impl Pipeline {
                 true,
             )),
         ];
-        if let Some(tunnel) = self.node.tunnels.first() {
-            flows.push(at(205).when(to(tunnel.0)).then(snat(address.snat)));
-        }
+        flows.extend(self.node.tunnels.iter().map(|tunnel| at(205).when(to(tunnel.0)).then(snat(address.snat))));
         flows
     }
 }

@@ -24,6 +24,7 @@ mod policy_only;
 mod ports;
 mod service;
 mod spoof;
+mod windows;
 
 use openflow::flow::Flow;
 use openflow::group::Group;
@@ -64,6 +65,9 @@ impl Pipeline {
         }
         if self.is_policy_only() {
             flows.extend(self.policy_only_base());
+        }
+        if let Some(uplink) = self.node.uplink {
+            flows.extend(self.uplink_base(uplink));
         }
         flows
     }

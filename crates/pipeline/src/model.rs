@@ -4,6 +4,6 @@ mod node;
 mod policy;
 mod service;
 
-pub use node::{Address, Datapath, Families, Features, Gateway, Mac, Mode, Node, Peer, PeerPath, Pod};
+pub use node::{Address, Datapath, Families, Features, Gateway, Mac, Mode, Node, Peer, PeerPath, Pod, Uplink};
 pub use policy::{Applied, Direction, IpBlock, Ports, Protocol, Rule, RuleAction, RuleKind};
 pub use service::{Affinity, Endpoint, EndpointSet, Frontend, FrontendKind, ServiceGroup};

@@ -15,7 +15,8 @@ use crate::family::{Addressed, Family, port_field};
 use crate::model::{Applied, Datapath, Direction, Pod, Ports, Rule, RuleAction, RuleKind};
 use crate::ports::masks;
 use crate::regs::{
-    Bits, CT_ACCEPTED, CT_EGRESS_RULE, CT_INGRESS_RULE, DENIED, DENIED_BY, EGRESS_RULE, INGRESS_RULE, Marked, OUT_PORT,
+    Bits, CT_ACCEPTED, CT_EGRESS_RULE, CT_INGRESS_RULE, DENIED, DENIED_BY, EGRESS_RULE, FROM_GATEWAY, INGRESS_RULE,
+    Marked, OUT_PORT,
 };
 use crate::tables::Table;
 
@@ -94,7 +95,11 @@ impl Pipeline {
             Datapath::System => {
                 vec![Match::any().with_masked(Field::PktMark, HOST_MARK, HOST_MARK)]
             }
-            Datapath::Netdev => self.node.addresses.iter().map(|(f, address)| f.ip().from(address.gateway)).collect(),
+            // The address alone could be anybody's behind a tunnel or an uplink.
+            Datapath::Netdev | Datapath::Windows => {
+                let gateways = self.node.addresses.iter();
+                gateways.map(|(f, address)| f.ip().mark(FROM_GATEWAY).from(address.gateway)).collect()
+            }
         };
         let tables = [(Table::AntreaIngress, ABOVE_RULES + 1), (Table::IngressRule, 210)];
         tables
@@ -159,7 +164,7 @@ impl Pipeline {
             }
             let all = family.ip().with(Field::ConjId, rule.id);
             let verdict = table.flow(verdict_priority).when(all);
-            flows.push(self.verdict(&stage, rule.id, action).into_iter().fold(verdict, Flow::then));
+            flows.push(self.verdict(&stage, rule, action).into_iter().fold(verdict, Flow::then));
             if self.layout.has(stage.metric) {
                 flows.extend(metrics(&stage, family, rule.id, action));
             }
@@ -171,17 +176,19 @@ impl Pipeline {
         self.layout.to([stage.metric, stage.next])
     }
 
-    fn verdict(&self, stage: &Stage, id: u32, action: RuleAction) -> Vec<Action> {
-        let number = u128::from(id);
+    fn verdict(&self, stage: &Stage, rule: &Rule, action: RuleAction) -> Vec<Action> {
+        let number = u128::from(rule.id);
         match action {
             RuleAction::Allow if self.layout.has(stage.metric) => {
                 vec![stage.by.holds(number).load(), self.passed(stage)]
             }
             RuleAction::Allow => vec![self.passed(stage)],
+            // Nothing comes after the baseline.
+            RuleAction::Pass if matches!(rule.kind, RuleKind::Baseline { .. }) => vec![self.passed(stage)],
             RuleAction::Pass => vec![stage.rule.resubmit()],
             RuleAction::Drop => vec![DENIED_BY.holds(number).load(), DENIED.load(), self.passed(stage)],
             RuleAction::Reject => {
-                let userdata = [USERDATA_REJECT].into_iter().chain(id.to_be_bytes()).collect();
+                let userdata = [USERDATA_REJECT].into_iter().chain(rule.id.to_be_bytes()).collect();
                 let tell = Action::Controller(Box::new(Controller { userdata, ..Controller::default() }));
                 vec![DENIED_BY.holds(number).load(), DENIED.load(), tell, self.passed(stage)]
             }

@@ -1,5 +1,7 @@
 //! Policy-only mode: another CNI plugin connects the Pods, and the bridge sits between them and the host unseen.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use openflow::action::{Action, Subfield};
 use openflow::field::Field;
 use openflow::flow::Flow;
@@ -9,22 +11,14 @@ use openflow::port::Port;
 use crate::Pipeline;
 use crate::arp::{arp_reply, copy};
 use crate::conntrack::{Tracked, state};
-use crate::family::bits;
 use crate::model::Pod;
 use crate::regs::{CT_GATEWAY, Marked, SWAP};
 use crate::tables::Table;
 
 impl Pipeline {
     pub(crate) fn policy_only_base(&self) -> Vec<Flow> {
-        let mut flows = vec![
-            // Whatever a Pod looks for is behind us. An address probe (from 0.0.0.0) is not for us to answer, or the Pod
-            // would find its own address taken.
-            Table::ArpResponder
-                .flow(210)
-                .when(Match::arp().with(Field::ArpOp, 1u8).with(Field::ArpSpa, 0u8))
-                .then(Action::Output(Port::NORMAL)),
-            answer_any(),
-        ];
+        // Whatever a Pod looks for is behind us.
+        let mut flows = vec![answer_any()];
         for (family, _) in self.node.addresses.iter() {
             let replies = family.ip().ct(state::RPL | state::TRK, 0).mark(CT_GATEWAY);
             flows.push(self.through_gateway(210, replies, Table::L2ForwardingCalc));
@@ -33,16 +27,19 @@ impl Pipeline {
         flows
     }
 
-    /// A Pod that tells the others where it is must not be told that it is here.
+    /// A Pod that announces its address is not told that we have it, or the Pod would find its own address taken. (A probe from
+    /// 0.0.0.0 does not get this far: no Pod has that address.)
     #[expect(clippy::unused_self, reason = "all compilers are asked the same way")]
     pub(crate) fn policy_only_pod(&self, pod: &Pod) -> Vec<Flow> {
-        let announcement = |address: u128| {
+        let itself = |address: &Ipv4Addr| {
+            let address = u32::from(*address);
             Match::arp().with(Field::ArpOp, 1u8).with(Field::ArpSpa, address).with(Field::ArpTpa, address)
         };
-        let flow = |address: u128| {
-            Table::ArpResponder.flow(210).when(announcement(address)).then(Action::Output(Port::NORMAL))
-        };
-        pod.addresses.iter().filter(|address| address.is_ipv4()).map(|address| flow(bits(*address))).collect()
+        let own = pod.addresses.iter().filter_map(|address| match address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        });
+        own.map(|a| Table::ArpResponder.flow(210).when(itself(a)).then(Action::Output(Port::NORMAL))).collect()
     }
 }
 

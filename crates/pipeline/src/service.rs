@@ -100,9 +100,6 @@ impl Pipeline {
     }
 
     pub(crate) fn service_frontend(&self, frontend: &Frontend, cookie: u64) -> Vec<Flow> {
-        let Some(group) = frontend.group else {
-            return vec![Table::ServiceLb.flow(200).cookie(cookie).when(frontend.when(ENDPOINT_SELECT)).then(refuse())];
-        };
         let choose = |priority, matches: Match, group, snat: bool| {
             let state = if frontend.affinity.is_some() { ENDPOINT_LEARN } else { ENDPOINT_SELECTED };
             let mut flow =
@@ -112,13 +109,18 @@ impl Pipeline {
             }
             flow.then(Action::Group(group))
         };
-        let mut flows = vec![choose(200, frontend.when(ENDPOINT_SELECT), group, frontend.snat)];
+        let any_client = || frontend.when(ENDPOINT_SELECT);
+        let mut flows = vec![match frontend.group {
+            Some(group) => choose(200, any_client(), group, frontend.snat),
+            None => Table::ServiceLb.flow(200).cookie(cookie).when(any_client()).then(refuse()),
+        }];
         if let Some(group) = frontend.in_cluster_group {
             for client in self.in_cluster_clients(frontend.kind.family()) {
-                flows.push(choose(210, client(frontend.when(ENDPOINT_SELECT)), group, false));
+                flows.push(choose(210, client(any_client()), group, false));
             }
         }
-        if let Some(affinity) = frontend.affinity {
+        let has_endpoints = frontend.group.or(frontend.in_cluster_group).is_some();
+        if let Some(affinity) = frontend.affinity.filter(|_| has_endpoints) {
             flows.push(
                 Table::ServiceLb
                     .flow(190)

@@ -44,8 +44,9 @@ impl Pipeline {
                     .then(self.after_spoof_guard()),
             );
             match family {
-                Family::V4 => flows.push(arp_guard(gateway.port, address.gateway, gateway.mac)),
-                Family::V6 => flows.extend(nd_guard(gateway.port, address.gateway, gateway.mac)),
+                Family::V4 => flows.push(arp_guard(gateway.port, gateway.mac, address.gateway)),
+                // The host looks for peers' gateways here.
+                Family::V6 => flows.extend(nd_guard(gateway.port, gateway.mac, address.gateway)),
             }
         }
         flows
@@ -60,8 +61,8 @@ impl Pipeline {
             let itself = family.ip().with(Field::InPort, pod.port.0).with(Field::EthSrc, pod.mac).from(*address);
             flows.push(Table::SpoofGuard.flow(200).when(itself).then(self.after_spoof_guard()));
             match family {
-                Family::V4 => flows.push(arp_guard(pod.port, *address, pod.mac)),
-                Family::V6 => flows.extend(nd_guard(pod.port, *address, pod.mac)),
+                Family::V4 => flows.push(arp_guard(pod.port, pod.mac, *address)),
+                Family::V6 => flows.extend(nd_guard(pod.port, pod.mac, *address)),
             }
         }
         flows
@@ -73,14 +74,14 @@ impl Pipeline {
 }
 
 /// Only who has the address may announce it.
-fn arp_guard(port: Port, address: IpAddr, mac: Mac) -> Flow {
+fn arp_guard(port: Port, mac: Mac, address: IpAddr) -> Flow {
     let announced =
         Match::arp().with(Field::InPort, port.0).with(Field::ArpSpa, bits(address)).with(Field::ArpSha, mac);
     Table::SpoofGuard.flow(200).when(announced).then(Table::ArpResponder.resubmit())
 }
 
-/// One may look for neighbours from one's own addresses and from nowhere yet, and announce one's own addresses only.
-fn nd_guard(port: Port, address: IpAddr, mac: Mac) -> Vec<Flow> {
+/// Who has the address may look for neighbours from it, and from nowhere yet, and announce it.
+fn nd_guard(port: Port, mac: Mac, address: IpAddr) -> Vec<Flow> {
     let message = |kind: u8| {
         Match::ipv6()
             .with(Field::InPort, port.0)

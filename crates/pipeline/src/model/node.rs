@@ -43,6 +43,8 @@ pub enum Datapath {
     System,
     /// ovs-vswitchd itself: they are not.
     Netdev,
+    /// The kernel of a Windows host, which has no marks.
+    Windows,
 }
 
 /// An Ethernet address.
@@ -116,6 +118,13 @@ pub struct Gateway {
     pub mac: Mac,
 }
 
+/// The Node's way to the world, where that is a port of the bridge; the Node's own address is then on [`Port::LOCAL`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Uplink {
+    /// Its port.
+    pub port: Port,
+}
+
 /// A Node, as its flows depend on it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
@@ -127,6 +136,8 @@ pub struct Node {
     pub datapath: Datapath,
     /// The host's end.
     pub gateway: Gateway,
+    /// The uplink, if it is on the bridge.
+    pub uplink: Option<Uplink>,
     /// The tunnel that is shared by all peers, and any that are a peer's own (IPsec).
     pub tunnels: Vec<Port>,
     /// Its addresses.

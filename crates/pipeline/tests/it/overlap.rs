@@ -1,7 +1,8 @@
 //! Every variant of the pipeline, full of everything, in a switch that refuses flows whose order would matter.
 //!
-//! Two flows of one table and priority that both match a packet are an accident waiting for its install order. The switch
-//! is asked about each flow (CHECK_OVERLAP); which pairs it means is computed here, and each must be on the allow-list.
+//! Two flows of one table and priority that both match a packet are an accident waiting for its install order. The
+//! switch is asked about each flow (CHECK_OVERLAP); which pairs it means is computed here, and each must be on the
+//! allow-list.
 
 mod everything;
 
@@ -102,7 +103,7 @@ static VARIANTS: LazyLock<Vec<Variant>> = LazyLock::new(|| {
     for mode in [Mode::Encap, Mode::NoEncap, Mode::Hybrid, Mode::NetworkPolicyOnly] {
         for (antrea_proxy, proxy_all) in [(true, true), (true, false), (false, false)] {
             for antrea_policy in [true, false] {
-                for datapath in [Datapath::System, Datapath::Netdev] {
+                for datapath in [Datapath::System, Datapath::Netdev, Datapath::Windows] {
                     let features = Features { antrea_proxy, proxy_all, antrea_policy };
                     let name = format!("{mode:?}, {datapath:?}, {features:?}");
                     let cluster = everything::on(mode, features, datapath);
@@ -162,7 +163,7 @@ fn every_flow_and_group_is_accepted_as_text_too() {
     ovs.add_bridge("br-int").unwrap();
     let lines = |items: Vec<String>| items.into_iter().map(|item| item + "\n").collect::<String>();
     // The text of a flow does not depend on the variant: some of them will do.
-    for Variant { name: variant, flows, groups, .. } in VARIANTS.iter().step_by(7) {
+    for Variant { name: variant, flows, groups, .. } in VARIANTS.iter().step_by(11) {
         let count = flows.len();
         let groups = lines(groups.iter().map(ToString::to_string).collect());
         let flows = lines(flows.iter().map(ToString::to_string).collect());

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use openflow::port::Port;
 use pipeline::model::{
     Address, Affinity, Applied, Datapath, Direction, Endpoint, Families, Features, Frontend, FrontendKind, Gateway,
-    IpBlock, Mac, Mode, Node, Peer, PeerPath, Pod, Ports, Protocol, Rule, RuleAction, RuleKind, ServiceGroup,
+    IpBlock, Mac, Mode, Node, Peer, PeerPath, Pod, Ports, Protocol, Rule, RuleAction, RuleKind, ServiceGroup, Uplink,
 };
 
 use crate::cluster::{Cluster, Service};
@@ -56,6 +56,7 @@ fn node(mode: Mode, features: Features, datapath: Datapath) -> Node {
         gateway: Gateway { port: Port(2), mac: Mac([0x0a, 0, 0, 0, 0, 1]) },
         // A tunnel that all share and two of single peers, as with IPsec; policy-only mode has none.
         tunnels: if mode == Mode::NetworkPolicyOnly { Vec::new() } else { vec![Port(1), Port(20), Port(21)] },
+        uplink: (datapath == Datapath::Windows).then_some(Uplink { port: Port(30) }),
         addresses: Families { v4: Some(v4), v6: Some(v6) },
         node_port_addresses: vec![ip("192.168.77.101"), ip("172.17.0.1"), ip("fd00:77::101")],
         service_cidrs: vec!["10.96.0.0/12".parse().unwrap(), "fd00:96::/108".parse().unwrap()],

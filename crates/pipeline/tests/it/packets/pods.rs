@@ -2,7 +2,10 @@
 
 use super::frame::Packet;
 use super::frame::Step::{Ack, Data, Reply, Syn, SynAck};
-use super::world::{A, B, HOST, OUTSIDE, REMOTE, TO_NODE_2, TO_NODE_3, World, at, from_tunnel, to_gateway, tunnelled};
+use super::world::{
+    A, B, HOST, OUTSIDE, PEER_MAC, REMOTE, TO_NODE_2, TO_NODE_3, VIRTUAL_MAC, World, at, from_tunnel, to_gateway,
+    tunnelled,
+};
 
 #[test]
 fn pods_of_one_node_talk_without_a_router_between_them() {
@@ -29,6 +32,18 @@ fn pods_of_two_nodes_talk_through_the_tunnel_and_each_node_routes_once() {
     // Each to its own Node.
     let other = Packet::udp(a, at("10.10.3.11".parse().unwrap(), 53));
     w.passes(A.port, to_gateway(A, other.clone()), TO_NODE_3, tunnelled(other));
+}
+
+#[test]
+fn what_the_host_sends_has_been_counted_down_by_the_host_l6() {
+    let mut w = World::new();
+    let to_pod = Packet::tcp(at(OUTSIDE, 50000), A.at(80), Syn).between(HOST.mac, A.mac);
+    w.passes(HOST.port, to_pod.clone(), A.port, to_pod);
+    let to_peer = Packet::tcp(HOST.at(50000), REMOTE.at(80), Syn).between(HOST.mac, VIRTUAL_MAC);
+    w.passes(HOST.port, to_peer.clone(), TO_NODE_2, to_peer);
+    // The answer is for the host itself: nobody routes it here.
+    let answer = from_tunnel(Packet::tcp(REMOTE.at(80), HOST.at(50000), SynAck));
+    w.passes(REMOTE.port, answer.clone(), HOST.port, answer.between(PEER_MAC, HOST.mac));
 }
 
 #[test]

@@ -288,6 +288,7 @@ fn the_host_may_look_after_isolated_pods_and_translated_clients_are_not_the_host
     let answer = to_gateway(B, Packet::tcp(B.at(80), HOST.at(40000), SynAck));
     w.passes(B.port, answer.clone(), HOST.port, answer);
     w.drops(HOST.port, from_host(Packet::tcp(at(OUTSIDE, 50000), at(VIRTUAL, NODE_PORT), Syn)));
+    w.drops(REMOTE.port, from_tunnel(Packet::tcp(HOST.at(40001), B.at(80), Syn)));
     // Who may come in is judged by the client's own address, before it is translated.
     w.change(|c| c.rules = vec![allow(1, Ingress, B).with_peer(OUTSIDE)]);
     let client = from_host(Packet::tcp(at(OUTSIDE, 50001), at(VIRTUAL, NODE_PORT), Syn));

@@ -2,15 +2,15 @@
 
 use openflow::port::Port;
 use pipeline::model::Direction::{Egress, Ingress};
-use pipeline::model::{Features, Mac, Mode, PeerPath};
+use pipeline::model::{Datapath, Features, Mac, Mode, PeerPath, Uplink};
 
 use super::frame::Packet;
 use super::frame::Step::{Ack, Data, Syn, SynAck};
 use super::objects::{Narrowed, TARGET, allow, elsewhere, isolate, local};
 use super::services::{BY_CLUSTER_IP, BY_NODE_PORT, CLUSTER_IP, NODE_PORT, Side, converse};
 use super::world::{
-    A, B, C, HOST, OUTSIDE, REMOTE, TO_NODE_2, VIRTUAL, VIRTUAL_MAC, World, at, from_gateway, from_host, to_gateway,
-    tunnelled,
+    A, B, C, HOST, OUTSIDE, PEER_MAC, REMOTE, TO_NODE_2, VIRTUAL, VIRTUAL_MAC, World, at, from_gateway, from_host,
+    to_gateway, tunnelled,
 };
 use crate::cluster::{Cluster, Service};
 
@@ -86,6 +86,22 @@ fn a_tunnel_of_one_peer_leads_in_as_the_one_of_all_does() {
     w.passes("tun-4", packet.clone(), B.port, from_gateway(B, packet));
     w.change(|c| c.node.tunnels = vec![Port(1)]);
     w.drops("tun-4", super::world::from_tunnel(Packet::tcp(REMOTE.at(40001), B.at(80), Syn)));
+}
+
+#[test]
+fn an_uplink_that_is_a_port_leads_to_pods_where_they_are_reached_without_tunnels() {
+    let mut w = World::with(|c| {
+        no_encap(c);
+        (c.node.datapath, c.node.uplink) = (Datapath::Windows, Some(Uplink { port: Port(14) }));
+        isolate(c, Ingress, C);
+    });
+    let packet = |to| Packet::tcp(REMOTE.at(40000), to, Syn).between(PEER_MAC, Mac([0x0a, 0, 0, 0, 0, 9]));
+    w.passes("tun-4", packet(B.at(80)), B.port, from_gateway(B, packet(B.at(80))));
+    w.drops("tun-4", packet(C.at(80)));
+    // With the gateway's address it is not the host yet.
+    w.drops("tun-4", Packet { src: HOST.ip, ..packet(C.at(80)) });
+    w.change(|c| c.node.mode = Mode::Encap);
+    w.drops("tun-4", packet(B.at(81)));
 }
 
 const KUBE_PROXY: Features = Features { antrea_proxy: false, proxy_all: false, antrea_policy: true };

@@ -145,6 +145,7 @@ pub(super) fn usual() -> Cluster {
         datapath: Datapath::Netdev,
         gateway: Gateway { port: Port(2), mac: HOST.mac },
         tunnels: vec![Port(1), Port(14)],
+        uplink: None,
         addresses: Families { v4: Some(v4), v6: Some(v6) },
         node_port_addresses: vec![NODE, NODE6],
         service_cidrs: vec!["10.96.0.0/12".parse().unwrap(), "fd00:96::/108".parse().unwrap()],
