@@ -63,7 +63,9 @@ impl Pipeline {
             flows.push(Table::NdAnswer.flow(0));
         }
         if self.has_proxy_all() {
-            for (_, address) in self.node.addresses.iter() {
+            // In policy-only mode every ARP request is answered anyway.
+            let unanswered = |(family, _): &(Family, _)| *family == Family::V6 || !self.is_policy_only();
+            for (_, address) in self.node.addresses.iter().filter(unanswered) {
                 flows.extend([address.virtual_service, address.snat].map(answer));
             }
         }

@@ -10,8 +10,11 @@ use crate::Pipeline;
 use crate::conntrack::{Tracked, state};
 use crate::family::{Addressed, Family, bits};
 use crate::model::{Mac, Peer, PeerPath, Pod};
-use crate::regs::{CT_GATEWAY, CT_SERVICE, FOUND, FROM_GATEWAY, Marked, OUT_PORT, REWRITE};
+use crate::regs::{CT_GATEWAY, CT_SERVICE, FOUND, FROM_GATEWAY, FROM_POD, Marked, OUT_PORT, REWRITE};
 use crate::tables::Table;
+
+/// The bit of an Ethernet address that says that it is not one station's.
+const MULTICAST: u128 = 1 << 40;
 
 impl Pipeline {
     pub(crate) fn forwarding_base(&self) -> Vec<Flow> {
@@ -39,9 +42,12 @@ impl Pipeline {
             let at = |priority, matches| Table::L3DecTtl.flow(priority).when(matches);
             flows.push(at(210, family.ip().mark(FROM_GATEWAY)).then(Table::L2ForwardingCalc.resubmit()));
             flows.push(at(200, family.ip()).then(Action::DecTtl).then(Table::L2ForwardingCalc.resubmit()));
+            let replies = family.ip().ct(state::RPL | state::TRK, 0).mark(CT_GATEWAY);
+            flows.push(self.through_gateway(210, replies, Table::L2ForwardingCalc));
+            // Policies are asked about addresses, so a Pod's packet must not get elsewhere by its MAC address.
+            let elsewhere = family.ip().mark(FROM_POD).with_masked(Field::EthDst, 0u8, MULTICAST);
+            flows.push(self.through_gateway(170, elsewhere, Table::L2ForwardingCalc));
             if self.has_proxy() {
-                let replies = family.ip().ct(state::RPL | state::TRK, 0).mark(CT_GATEWAY);
-                flows.push(self.through_gateway(210, replies, Table::L2ForwardingCalc));
                 let services = family.ip().ct(state::TRK, 0).mark(CT_SERVICE).mark(REWRITE);
                 flows.push(self.through_gateway(190, services, Table::L3DecTtl));
             }
@@ -55,20 +61,26 @@ impl Pipeline {
         for address in &pod.addresses {
             let family = Family::of(*address);
             let to_pod = Action::set(Field::EthDst, pod.mac);
-            flows.push(if self.is_policy_only() {
+            // Whatever MAC address it was sent to: a connection that came by another way would not be asked about by the
+            // policies of the Pod, but count as accepted.
+            let priority = if self.is_policy_only() { 200 } else { 180 };
+            flows.push(
                 Table::L3Forwarding
-                    .flow(200)
+                    .flow(priority)
                     .when(family.ip().to(*address))
-                    .then(to_pod)
-                    .then(Table::L2ForwardingCalc.resubmit())
-            } else {
-                Table::L3Forwarding
-                    .flow(200)
-                    .when(self.to_be_rewritten(family).to(*address))
-                    .then(Action::set(Field::EthSrc, self.node.gateway.mac))
-                    .then(to_pod)
-                    .then(Table::L3DecTtl.resubmit())
-            });
+                    .then(to_pod.clone())
+                    .then(Table::L2ForwardingCalc.resubmit()),
+            );
+            if !self.is_policy_only() {
+                flows.push(
+                    Table::L3Forwarding
+                        .flow(200)
+                        .when(self.to_be_rewritten(family).to(*address))
+                        .then(Action::set(Field::EthSrc, self.node.gateway.mac))
+                        .then(to_pod)
+                        .then(Table::L3DecTtl.resubmit()),
+                );
+            }
         }
         flows
     }

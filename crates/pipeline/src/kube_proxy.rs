@@ -3,10 +3,12 @@
 use openflow::action::Action;
 use openflow::field::Field;
 use openflow::flow::Flow;
+use openflow::port::Port;
 
 use crate::Pipeline;
 use crate::conntrack::{Tracked, state};
 use crate::family::{Addressed, Family};
+use crate::model::{Mac, Mode};
 use crate::regs::{CT_GATEWAY, FOUND, FROM_GATEWAY, FROM_POD, Marked, OUT_PORT};
 use crate::tables::Table;
 
@@ -27,6 +29,9 @@ impl Pipeline {
             // Replies to what came through the host go back through it: it has to undo its translation.
             flows.push(at(200).when(of_gateway()).then(Action::set(Field::EthDst, gateway.mac)).then(dnat.resubmit()));
         }
+        if self.node.mode != Mode::Encap {
+            flows.extend(self.node.addresses.iter().flat_map(|(family, _)| self.re_entrance(family)));
+        }
         for cidr in &self.node.service_cidrs {
             let family = Family::of(cidr.addr());
             // What comes from the host must not be sent back to it.
@@ -41,5 +46,23 @@ impl Pipeline {
             );
         }
         flows
+    }
+
+    /// A packet that the host has resolved and sent back here for policies goes to the host a second time, which knows the
+    /// way to the endpoint. The host must not track it again, and knows it by its source MAC.
+    fn re_entrance(&self, family: Family) -> [Flow; 2] {
+        let gateway = self.node.gateway.port.0;
+        let again = || {
+            let known = family.ip().with(Field::InPort, gateway).mark(FOUND);
+            known.mark(OUT_PORT.holds(u128::from(gateway)))
+        };
+        [
+            Table::ConntrackCommit.flow(210).when(again()).then(Table::L2ForwardingOut.resubmit()),
+            Table::L2ForwardingOut
+                .flow(210)
+                .when(again())
+                .then(Action::set(Field::EthSrc, Mac::REENTRANCE))
+                .then(Action::Output(Port::IN_PORT)),
+        ]
     }
 }

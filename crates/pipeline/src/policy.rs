@@ -204,13 +204,14 @@ fn accepted(family: Family) -> [Match; 2] {
 /// What a rule did, counted by flows: connections by their first packet, packets and bytes by the rest.
 fn metrics(stage: &Stage, family: Family, id: u32, action: RuleAction) -> Vec<Flow> {
     let number = u128::from(id);
-    let at = |matches: Match| stage.metric.flow(200).when(matches);
+    let at = |priority, matches: Match| stage.metric.flow(priority).when(matches);
     match action {
         RuleAction::Allow => vec![
-            at(family.ip().ct(state::NEW, 0).mark(stage.by.holds(number))).then(stage.next.resubmit()),
-            at(family.ip().ct(0, state::NEW).mark(stage.ct_by.holds(number))).then(stage.next.resubmit()),
+            at(200, family.ip().ct(state::NEW, 0).mark(stage.by.holds(number))).then(stage.next.resubmit()),
+            at(200, family.ip().ct(0, state::NEW).mark(stage.ct_by.holds(number))).then(stage.next.resubmit()),
         ],
-        RuleAction::Drop | RuleAction::Reject => vec![at(family.ip().mark(DENIED).mark(DENIED_BY.holds(number)))],
+        // Above the others: whatever else is noted of a denied packet, it goes no further.
+        RuleAction::Drop | RuleAction::Reject => vec![at(210, family.ip().mark(DENIED).mark(DENIED_BY.holds(number)))],
         RuleAction::Pass => Vec::new(),
     }
 }

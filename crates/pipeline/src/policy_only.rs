@@ -11,36 +11,18 @@ use openflow::port::Port;
 use crate::Pipeline;
 use crate::arp::{arp_reply, copy};
 use crate::conntrack::{Tracked, state};
-use crate::model::{Mac, Pod};
-use crate::regs::{CT_GATEWAY, FOUND, Marked, OUT_PORT, SWAP};
+use crate::model::Pod;
+use crate::regs::{CT_GATEWAY, Marked, SWAP};
 use crate::tables::Table;
 
 impl Pipeline {
     pub(crate) fn policy_only_base(&self) -> Vec<Flow> {
-        let gateway = self.node.gateway;
         // Whatever a Pod looks for is behind us.
         let mut flows = vec![answer_any()];
         for (family, _) in self.node.addresses.iter() {
             let replies = family.ip().ct(state::RPL | state::TRK, 0).mark(CT_GATEWAY);
             flows.push(self.through_gateway(210, replies, Table::L2ForwardingCalc));
             flows.push(self.through_gateway(190, family.ip(), Table::L2ForwardingCalc));
-            // A Service's packet that goes to the host a second time: the host must not track it again, and knows it by
-            // its source MAC.
-            let again = || {
-                family
-                    .ip()
-                    .with(Field::InPort, gateway.port.0)
-                    .mark(FOUND)
-                    .mark(OUT_PORT.holds(u128::from(gateway.port.0)))
-            };
-            flows.push(Table::ConntrackCommit.flow(210).when(again()).then(Table::L2ForwardingOut.resubmit()));
-            flows.push(
-                Table::L2ForwardingOut
-                    .flow(210)
-                    .when(again())
-                    .then(Action::set(Field::EthSrc, Mac::REENTRANCE))
-                    .then(Action::Output(Port::IN_PORT)),
-            );
         }
         flows
     }

@@ -11,8 +11,7 @@ fn frame(payload: u8) -> Vec<u8> {
 fn switch_with_two_ports() -> Ovs {
     let ovs = Ovs::start().unwrap();
     ovs.add_bridge("br0").unwrap();
-    ovs.add_port("br0", "p1", 1).unwrap();
-    ovs.add_port("br0", "p2", 2).unwrap();
+    ovs.add_ports("br0", &[("p1", 1), ("p2", 2)]).unwrap();
     ovs
 }
 
@@ -26,6 +25,14 @@ fn a_packet_takes_the_way_that_the_flow_says() {
     ovs.inject("p1", &frame(9)).unwrap();
     assert_eq!(ovs.wait_captured("p2", 2).unwrap(), [frame(7), frame(9)]);
     assert!(ovs.captured("p1").unwrap().is_empty());
+}
+
+#[test]
+fn a_command_gives_the_same_with_and_without_a_process_of_its_own() {
+    let ovs = switch_with_two_ports();
+    ovs.add_port("br0", "p3", 3).unwrap();
+    assert_eq!(ovs.control("dpif/show", &[]).unwrap(), ovs.appctl(["dpif/show"]).unwrap());
+    ovs.control("no/such", &["command"]).unwrap_err();
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::Ovs;
+use super::{Ovs, rpc};
 use crate::process::run;
 
 /// Seconds after which a tool gives up, so that no test hangs.
@@ -32,6 +32,12 @@ impl Ovs {
     pub fn appctl<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<String> {
         let ctl = self.vswitchd_ctl()?;
         run(self.command("ovs-appctl").arg(TIMEOUT).arg("-t").arg(ctl).args(args), None)
+    }
+
+    /// What `ovs-appctl` does, without starting a process for it.
+    pub fn control(&self, command: &str, args: &[&str]) -> Result<String> {
+        let answer = rpc::call(&self.vswitchd_ctl()?, command, args)?;
+        Ok(answer.as_str().unwrap_or_default().to_owned())
     }
 
     /// Any other program with the environment of this sandbox, to be run by the caller.
