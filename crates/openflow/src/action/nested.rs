@@ -114,9 +114,9 @@ fn decode_nat(reader: &mut Reader<'_>) -> Decoded<Option<Nat>> {
 }
 
 impl Action {
-    /// Whether its bytes are a `nat`, which has a place of its own in a [`Ct`].
+    /// Whether its bytes are a `nat`, which has a place of its own in a [`Ct`], or a broken one.
     pub(super) fn is_nat(&self) -> bool {
-        matches!(self, Action::Unknown(bytes) if matches!(decode_nat(&mut Reader::new(bytes)), Ok(Some(_))))
+        matches!(self, Action::Unknown(bytes) if decode_nat(&mut Reader::new(bytes)) != Ok(None))
     }
 }
 
