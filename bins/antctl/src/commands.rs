@@ -2,3 +2,4 @@
 
 pub(crate) mod diagram;
 pub(crate) mod pipeline;
+pub(crate) mod trace;

@@ -43,14 +43,19 @@ impl Compiled {
         self.state.set_flows(&owner.to_owned(), flows);
     }
 
+    /// Whose the flow is.
+    pub(crate) fn owners_of(&self, flow: &Flow) -> Vec<String> {
+        let key = (flow.table, flow.priority, flow.matches.to_string());
+        self.owners.get(&key).into_iter().flatten().cloned().collect()
+    }
+
     /// The flows as a switch would hold them, clauses of rules joined: by table, the highest priority first.
     pub(crate) fn flows(&self) -> Vec<(Flow, Vec<String>)> {
         let mut flows: Vec<(Flow, Vec<String>)> = self
             .state
             .desired_flows()
             .map(|flow| {
-                let key = (flow.table, flow.priority, flow.matches.to_string());
-                let owners = self.owners.get(&key).into_iter().flatten().cloned().collect();
+                let owners = self.owners_of(&flow);
                 (flow, owners)
             })
             .collect();
