@@ -2,6 +2,8 @@
 
 mod compile;
 mod node_state;
+#[cfg(test)]
+mod oracle;
 mod read;
 
 use std::collections::BTreeMap;

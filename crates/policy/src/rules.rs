@@ -29,6 +29,12 @@ pub struct IpBlock {
     pub except: Vec<IpNet>,
 }
 
+impl IpBlock {
+    fn covers(&self, other: &IpBlock) -> bool {
+        self.cidr.contains(&other.cidr) && !self.except.iter().any(|hole| hole.contains(&other.cidr))
+    }
+}
+
 /// Destination ports of a protocol.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ports {
@@ -191,14 +197,20 @@ impl One<'_> {
                     }
                 }
                 Direction::Egress => {
-                    // Without peers any Pod that knows the name is meant; an address outside the cluster knows none.
-                    let candidates = if peers.is_empty() { &self.cluster.pods } else { &peer_pods };
+                    // Any Pod that knows the name is meant, if it is a peer: by a selector, by its address, or as there are none
+                    // named. An address outside the cluster knows no names.
                     let mut by_number: BTreeMap<u16, BTreeSet<IpBlock>> = BTreeMap::new();
-                    for pod in candidates.values() {
+                    for (name, pod) in &self.cluster.pods {
+                        let is_peer = |ip: &IpBlock| {
+                            peers.is_empty()
+                                || peer_pods.contains_key(name)
+                                || blocks.iter().any(|block| block.covers(ip))
+                        };
                         if let Some(port) = number(pod) {
-                            by_number.entry(port).or_default().extend(addresses(pod));
+                            by_number.entry(port).or_default().extend(addresses(pod).filter(is_peer));
                         }
                     }
+                    by_number.retain(|_, peers| !peers.is_empty());
                     for (port, peers) in by_number {
                         self.computed.rules.insert(rule(applied_to.clone(), Some(peers), ports(port)));
                     }

@@ -58,7 +58,7 @@ fn step_json(compiled: &Compiled, step: &Step) -> Value {
     let flow: Option<&Flow> = step.flow.as_deref();
     json!({
         "table": step.table,
-        "name": Table::by_id(step.table).map(|table| table.name()),
+        "name": Table::by_id(step.table).map(Table::name),
         "priority": flow.map(|flow| flow.priority),
         "flow": flow.map(ToString::to_string),
         "owners": flow.map(|flow| compiled.owners_of(flow)),

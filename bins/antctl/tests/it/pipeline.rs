@@ -115,3 +115,33 @@ fn bad_input_is_named_by_file_document_object_and_field() {
         assert!(error.starts_with(expected), "\n{error}\n{expected}");
     }
 }
+
+const CLIENT_TO_SERVICE: &str = "in_port=4,tcp,dl_src=0a:00:0a:0a:00:04,dl_dst=0a:0a:00:00:01:01,nw_src=10.10.0.4,\
+    nw_dst=10.96.0.10,tp_src=1000,tp_dst=80,tcp_flags=syn";
+const ANSWER: &str = "in_port=3,tcp,dl_src=0a:00:0a:0a:01:01,dl_dst=0a:00:0a:0a:00:04,nw_src=10.10.0.3,\
+    nw_dst=10.10.0.4,tp_src=8080,tp_dst=1000,tcp_flags=syn|ack";
+
+#[test]
+fn a_conversation_is_traced_packet_by_packet() {
+    let text = antctl(&["trace", "--packet", CLIENT_TO_SERVICE, "--packet", ANSWER], &example()).unwrap();
+    let ends: Vec<&str> = text.lines().filter(|line| line.starts_with("=> ")).collect();
+    assert_eq!(
+        ends,
+        [
+            "=> port 3: tcp 10.10.0.4:1000 > 10.10.0.3:8080 syn ttl 63 (0a:0a:00:00:01:01 > 0a:00:0a:0a:01:01)",
+            "=> port 4: tcp 10.96.0.10:80 > 10.10.0.4:1000 syn+ack ttl 63 (0a:0a:00:00:01:01 > 0a:00:0a:0a:00:04)",
+        ]
+    );
+    assert!(text.contains("[NetworkPolicy default/web ingress[0] (1)] (conjunction 1)"), "{text}");
+}
+
+#[test]
+fn a_trace_for_a_program_says_why_a_packet_was_dropped() {
+    let spoofed = CLIENT_TO_SERVICE.replace("nw_src=10.10.0.4", "nw_src=10.10.0.9");
+    let text = antctl(&["trace", "--packet", &spoofed, "-o", "json"], &example()).unwrap();
+    let traces: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(traces[0]["verdict"]["dropped"], "a flow of table 10 drops it");
+    assert_eq!(traces[0]["steps"][0]["owners"][0], "Pod default/client");
+    let error = antctl(&["trace", "--packet", "in_port=4,tcp,nw_src=10.0.0.300"], &example()).unwrap_err();
+    assert!(error.starts_with("antctl: packet 1: `10.0.0.300`: needs an IPv4 address"), "{error}");
+}

@@ -109,6 +109,19 @@ fn a_named_port_is_the_number_of_the_pod_that_is_connected_to() {
 }
 
 #[test]
+fn a_named_port_of_a_pod_within_a_range_of_addresses_is_known_by_its_name() {
+    let http = PolicyPort { port: Some(IntOrString::String("http".to_owned())), ..PolicyPort::default() };
+    let block =
+        types::network_policy::IpBlock { cidr: "10.0.0.0/16".to_owned(), except: vec!["10.0.0.2/32".to_owned()] };
+    let mut policy = NetworkPolicy::default();
+    policy.spec.pod_selector = selecting("app=web");
+    let to = vec![PolicyPeer { ip_block: Some(block), ..PolicyPeer::default() }];
+    policy.spec.egress = vec![types::network_policy::EgressRule { to, ports: vec![http] }];
+    let rules = compute(&cluster(policy)).rules;
+    assert_eq!(rules.iter().map(peers).collect::<Vec<_>>(), [vec!["10.0.0.1/32", "10.0.1.2/32"], vec!["10.0.1.1/32"]]);
+}
+
+#[test]
 fn what_cannot_be_understood_is_named_and_allows_nothing() {
     let block = types::network_policy::IpBlock { cidr: "10.0.0.0/40".to_owned(), except: vec![] };
     let peer = PolicyPeer { ip_block: Some(block), ..PolicyPeer::default() };
