@@ -2,8 +2,9 @@
 //!
 //! *Role.* [`Ovs`] runs a private ovsdb-server and ovs-vswitchd in a temporary directory: on the dummy datapath, where
 //! packets go in and come out as bytes, or inside a [`Netns`] on the userspace datapath, where a [`Host`] is a Pod that
-//! pings and connects. [`Process`] and [`Scratch`] are what it is made of; [`wait`] turns "it should happen soon" into a
-//! condition. The unit tests in `house` hold the rules about crates and files.
+//! pings and connects. [`ControlPlane`] is a private Kubernetes. [`Process`] and [`Scratch`] are what they are made of;
+//! [`wait`] turns "it should happen soon" into a condition. The unit tests in `house` hold the rules about crates and
+//! files.
 //!
 //! *Invariants.* Nothing is shared between two sandboxes, so tests run in parallel. Nothing outlives the test process,
 //! even when that is killed: children get a death signal from a thread that never ends, and namespaces have no name. (A directory may stay behind,
@@ -13,6 +14,7 @@
 //! dev-dependency only.
 
 pub mod host;
+pub mod kubernetes;
 pub mod netns;
 pub mod ovs;
 pub mod process;
@@ -25,6 +27,7 @@ mod house;
 mod lifetime_tests;
 
 pub use host::{Host, Nic};
+pub use kubernetes::ControlPlane;
 pub use netns::{Netns, veth_pair};
 pub use ovs::Ovs;
 pub use process::Process;
