@@ -23,7 +23,7 @@ test: setup ## Pass every test, on a fresh machine too
 	@scripts/left-out
 
 .PHONY: kubernetes
-kubernetes: setup ## Build the Kubernetes to test against, once: 10 minutes on 2 cores
+kubernetes: setup ## Build the Kubernetes to test against, once: some 12 minutes on 2 cores
 	@scripts/kubernetes
 
 .PHONY: test-kubernetes

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::daemon::Daemon;
-use super::free_address;
+use super::{free_address, program};
 use crate::wait::PATIENCE;
 
 #[derive(Debug)]
@@ -21,9 +21,11 @@ pub(super) struct Etcd {
 impl Etcd {
     pub(super) fn start(dir: &Path) -> Result<Self> {
         let (client, peer) = (free_address()?, free_address()?);
-        let mut command = Command::new("etcd");
+        let mut command = Command::new(program("etcd"));
         command.arg("--data-dir").arg(dir.join("etcd"));
-        command.args(["--logger=zap", "--log-level=warn", "--name=test"]);
+        command.args(["--log-level=warn", "--name=test"]);
+        // What a test stores need not survive a power cut.
+        command.arg("--unsafe-no-fsync");
         for flag in ["listen-client-urls", "advertise-client-urls"] {
             command.arg(format!("--{flag}=http://{client}"));
         }

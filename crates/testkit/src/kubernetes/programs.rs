@@ -6,10 +6,11 @@ use std::path::PathBuf;
 /// The version that `e2e/kubernetes/go.mod` pins.
 const GO_MOD: &str = include_str!("../../../../e2e/kubernetes/go.mod");
 
-const BUILT: [&str; 5] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl"];
-const INSTALLED: [&str; 2] = ["etcd", "openssl"];
+const BUILT: [&str; 6] =
+    ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl"];
+const INSTALLED: &str = "openssl";
 
-/// The path of one of the programs: kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy or kubectl.
+/// The path of one of the programs: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy or kubectl.
 pub fn program(name: &str) -> PathBuf {
     dir().join(name)
 }
@@ -19,7 +20,7 @@ pub(super) fn missing() -> Option<&'static str> {
     let path = env::var_os("PATH").unwrap_or_default();
     let on_path = |name: &str| env::split_paths(&path).any(|dir| dir.join(name).is_file());
     let built = BUILT.into_iter().find(|name| !program(name).is_file());
-    built.or_else(|| INSTALLED.into_iter().find(|name| !on_path(name)))
+    built.or_else(|| (!on_path(INSTALLED)).then_some(INSTALLED))
 }
 
 /// The pinned version, such as `v1.36.3`.
