@@ -10,7 +10,7 @@ mod programs;
 
 use std::ffi::OsStr;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -32,6 +32,8 @@ const ATTEMPTS: usize = 3;
 /// What to start, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// The address of this machine where the API server listens.
+    pub listen: IpAddr,
     /// The controllers of kube-controller-manager, in its own words (`*`, `-nodelifecycle`); without any, it isn't started.
     pub controllers: Vec<String>,
     /// Whether kube-scheduler runs.
@@ -45,9 +47,10 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// All controllers, IPv4, no scheduler.
+    /// On loopback, all controllers, IPv4, no scheduler.
     fn default() -> Self {
         Self {
+            listen: Ipv4Addr::LOCALHOST.into(),
             controllers: vec!["*".into()],
             scheduler: false,
             pod_cidrs: "10.244.0.0/16".into(),
@@ -57,7 +60,7 @@ impl Default for Options {
     }
 }
 
-/// A running control plane on loopback, with RBAC. Dropping it ends the daemons and removes their files.
+/// A running control plane of its own, with RBAC. Dropping it ends the daemons and removes their files.
 ///
 /// All methods take `&self`; [`ControlPlane::shared`] is one for all the tests of a binary.
 #[derive(Debug)]
@@ -102,9 +105,9 @@ impl ControlPlane {
     fn attempt(options: &Options) -> Result<Self> {
         let start = Instant::now();
         let dir = Scratch::new()?;
-        pki::generate(dir.path()).context("cannot make certificates")?;
+        pki::generate(dir.path(), options.listen).context("cannot make certificates")?;
         let etcd = Etcd::start(dir.path())?;
-        let address = free_address()?;
+        let address = free_address(options.listen)?;
         let mut plane = Self { daemons: Vec::new(), etcd, address, dir, started_in: Duration::ZERO };
         for user in ["admin", "controller-manager", "scheduler"] {
             fs::write(plane.file(&format!("{user}.kubeconfig")), plane.kubeconfig_of(user)?)?;
@@ -287,9 +290,9 @@ impl ControlPlane {
     }
 }
 
-/// A loopback address with a port that nobody listens at now.
-fn free_address() -> Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on loopback")?;
+/// An address with a port that nobody listens at now.
+fn free_address(ip: IpAddr) -> Result<SocketAddr> {
+    let listener = TcpListener::bind((ip, 0)).with_context(|| format!("no free port at {ip}"))?;
     Ok(listener.local_addr()?)
 }
 

@@ -1,7 +1,7 @@
 //! The store behind the API server.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
@@ -20,7 +20,8 @@ pub(super) struct Etcd {
 
 impl Etcd {
     pub(super) fn start(dir: &Path) -> Result<Self> {
-        let (client, peer) = (free_address()?, free_address()?);
+        let loopback = Ipv4Addr::LOCALHOST.into();
+        let (client, peer) = (free_address(loopback)?, free_address(loopback)?);
         let mut command = Command::new(program("etcd"));
         command.arg("--data-dir").arg(dir.join("etcd"));
         command.args(["--log-level=warn", "--name=test"]);

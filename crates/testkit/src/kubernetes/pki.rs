@@ -1,5 +1,6 @@
 //! Certificates and keys of one control plane, made with `openssl`: one authority for all.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 
@@ -17,12 +18,14 @@ const CLIENTS: [(&str, &str); 4] = [
     ("scheduler", "/CN=system:kube-scheduler"),
     ("front-proxy", "/CN=front-proxy"),
 ];
-const SERVER_NAMES: &str = "subjectAltName=IP:127.0.0.1,IP:10.96.0.1,DNS:localhost,DNS:kubernetes.default.svc";
+const SERVER_NAMES: &str = "subjectAltName=IP:10.96.0.1,DNS:localhost,DNS:kubernetes.default.svc";
 
-/// Makes `ca`, `apiserver`, the clients' and `service-account`, each with `.crt` and `.key`, in `dir`.
-pub(super) fn generate(dir: &Path) -> Result<()> {
+/// Makes `ca`, `apiserver` (for a server at `address`), the clients' and `service-account`, each with `.crt` and `.key`,
+/// in `dir`.
+pub(super) fn generate(dir: &Path, address: IpAddr) -> Result<()> {
     certificate(dir, "ca", "/CN=test authority", &["keyUsage=critical,keyCertSign,cRLSign,digitalSignature"], false)?;
-    certificate(dir, "apiserver", "/CN=kube-apiserver", &[SERVER_NAMES, "extendedKeyUsage=serverAuth"], true)?;
+    let names = format!("{SERVER_NAMES},IP:{address}");
+    certificate(dir, "apiserver", "/CN=kube-apiserver", &[&names, "extendedKeyUsage=serverAuth"], true)?;
     for (name, subject) in CLIENTS {
         certificate(dir, name, subject, &["extendedKeyUsage=clientAuth"], true)?;
     }

@@ -14,7 +14,7 @@ fn without_the_programs_the_error_says_what_to_run() {
 
 #[test]
 #[ignore = "needs make kubernetes"]
-fn a_control_plane_answers_as_the_pinned_version_and_ends_with_its_owner() {
+fn a_control_plane_is_of_the_pinned_version_schedules_and_ends_with_its_owner() {
     let plane = ControlPlane::start(Options { scheduler: true, ..Options::default() }).unwrap();
     let version: serde_json::Value = plane.kubectl(["version", "-o", "json"]).unwrap().parse().unwrap();
     for side in ["clientVersion", "serverVersion"] {
@@ -26,6 +26,14 @@ fn a_control_plane_answers_as_the_pinned_version_and_ends_with_its_owner() {
         memory.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
         ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"]
     );
+    let manifests = r#"
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"},
+         "status": {"allocatable": {"pods": "10"}, "capacity": {"pods": "10"}}}
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p1"},
+         "spec": {"tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "i"}]}}"#;
+    plane.kubectl_stdin(["create", "-f", "-"], manifests).unwrap();
+    plane.kubectl(["wait", "pod/p1", "--for=jsonpath={.spec.nodeName}=n1", "--timeout=60s"]).unwrap();
+
     let (dir, address) = (plane.dir().to_owned(), plane.address);
     drop(plane);
     assert!(!dir.exists() && !Daemon::listens(address));
