@@ -20,6 +20,15 @@ build: setup ## Build everything
 .PHONY: test
 test: setup ## Pass every test, on a fresh machine too
 	$(CARGO) test --workspace --locked
+	@scripts/left-out
+
+.PHONY: kubernetes
+kubernetes: setup ## Build the Kubernetes to test against, once: some 12 minutes on 2 cores
+	@scripts/kubernetes
+
+.PHONY: test-kubernetes
+test-kubernetes: kubernetes ## Pass the tests that need a real Kubernetes, too
+	$(CARGO) test --workspace --locked --lib --tests -- --ignored kubernetes
 
 .PHONY: lint
 lint: setup ## Check format and lints

@@ -2,18 +2,19 @@
 //!
 //! *Role.* [`Ovs`] runs a private ovsdb-server and ovs-vswitchd in a temporary directory: on the dummy datapath, where
 //! packets go in and come out as bytes, or inside a [`Netns`] on the userspace datapath, where a [`Host`] is a Pod that
-//! pings and connects. [`Process`] and [`Scratch`] are what it is made of; [`wait`] turns "it should happen soon" into a
-//! condition; [`mutate`] is the short version of the fuzzer. The unit tests in `house` hold the rules about crates and
-//! files.
+//! pings and connects. [`ControlPlane`] is a private Kubernetes. [`Process`] and [`Scratch`] are what they are made of;
+//! [`wait`] turns "it should happen soon" into a condition; [`mutate`] is the short version of the fuzzer. The unit tests
+//! in `house` hold the rules about crates and files.
 //!
 //! *Invariants.* Nothing is shared between two sandboxes, so tests run in parallel. Nothing outlives the test process,
-//! even when that is killed: children get a death signal from a thread that never ends, and namespaces have no name. (A directory may stay behind,
-//! until the next process that uses this crate sweeps it.) Nothing sleeps outside [`wait`].
+//! even when that is killed: children get a death signal from a thread that never ends, and namespaces have no name. (A
+//! directory may stay behind, until the next process that uses this crate sweeps it.) Nothing sleeps outside [`wait`].
 //!
 //! *Not here.* Knowledge of what this project puts into the switch: this crate depends on no other crate here, and is a
 //! dev-dependency only.
 
 pub mod host;
+pub mod kubernetes;
 pub mod mutate;
 pub mod netns;
 pub mod ovs;
@@ -27,6 +28,7 @@ mod house;
 mod lifetime_tests;
 
 pub use host::{Host, Nic};
+pub use kubernetes::ControlPlane;
 pub use netns::{Netns, veth_pair};
 pub use ovs::Ovs;
 pub use process::Process;

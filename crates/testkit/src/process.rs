@@ -1,5 +1,6 @@
 //! Child processes: those in the background never outlive the test process, whatever ends it.
 
+use std::fs;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -39,6 +40,14 @@ impl Process {
     /// How the process ended, or nothing while it runs.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
+    }
+
+    /// The memory that the process holds, in bytes.
+    pub fn rss(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")).context("no VmRSS: a zombie?")?;
+        Ok(kilobytes.parse::<u64>()? * 1024)
     }
 
     /// Kills the process (SIGKILL) and waits for its end; does nothing if it ended before.

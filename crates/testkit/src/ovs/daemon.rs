@@ -61,10 +61,7 @@ impl Daemon {
 
     /// Resident memory in bytes.
     pub(super) fn rss(&self) -> Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()?))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")).context("no VmRSS: a zombie?")?;
-        Ok(kilobytes.parse::<u64>()? * 1024)
+        self.slot().as_ref().with_context(|| format!("{} does not run", self.program))?.rss()
     }
 
     /// What the daemon has said last, for an error message.

@@ -60,6 +60,8 @@ fn what_the_architecture_asks_for_is_allowed() {
         "k8s -> kube",
         "k8s -> apiserver (dev)",
         "testkit -> nix",
+        "compat -> testkit",
+        "apiserver -> compat (dev)",
         "antrea-agent -> node",
         "antrea-agent -> ovs",
         "antrea-agent -> testkit (dev)",
@@ -98,7 +100,13 @@ fn rim_crates_do_not_know_each_other_or_the_brains() {
 
 #[test]
 fn the_testkit_is_for_tests_and_knows_nobody() {
-    for edge in ["ovs -> testkit", "node -> testkit (build)", "antrea-agent -> testkit"] {
+    for edge in [
+        "ovs -> testkit",
+        "apiserver -> compat",
+        "testkit -> compat (dev)",
+        "node -> testkit (build)",
+        "antrea-agent -> testkit",
+    ] {
         assert_bad(edge, "testkit is a dev-dependency only");
     }
     for edge in ["testkit -> types", "testkit -> ovs", "testkit -> openflow (dev)"] {

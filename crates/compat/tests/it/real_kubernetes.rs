@@ -1,0 +1,74 @@
+use std::sync::OnceLock;
+use std::{env, fs};
+
+use compat::kubectl::{self, Kubectl};
+use compat::{Credential, Server, areas, check, record, run};
+use testkit::ControlPlane;
+use testkit::kubernetes::{Options, program};
+
+/// Controllers that change Nodes and Pods by the clock would make two runs differ.
+const CONTROLLERS: [&str; 6] = [
+    "*",
+    "-node-lifecycle-controller",
+    "-node-ipam-controller",
+    "-taint-eviction-controller",
+    "-pod-garbage-collector-controller",
+    "-ttl-controller",
+];
+
+/// Leases come from etcd itself, so that the server knows no more of the past than etcd does.
+const FLAG: &str = "--watch-cache-sizes=leases.coordination.k8s.io#0";
+
+fn plane() -> &'static ControlPlane {
+    static PLANE: OnceLock<ControlPlane> = OnceLock::new();
+    PLANE.get_or_init(|| {
+        let controllers = CONTROLLERS.map(str::to_owned).into();
+        let options = Options { controllers, pod_cidrs: String::new(), ..Options::default() };
+        ControlPlane::start(Options { apiserver_flags: vec![FLAG.into()], ..options }).unwrap()
+    })
+}
+
+/// Whether the answers are to be recorded instead of compared.
+fn recording() -> bool {
+    env::var_os("RECORD").is_some()
+}
+
+/// Whether an area is to be run: all, or those that `AREAS` names.
+fn wanted(name: &str) -> bool {
+    env::var("AREAS").map_or(true, |areas| areas.split(',').any(|area| area == name))
+}
+
+#[test]
+#[ignore = "needs make kubernetes"]
+fn it_answers_every_request_as_recorded() {
+    let (certificate, key) = plane().admin().unwrap();
+    let admin = Credential::Certificate { certificate, key };
+    let server = Server::new(&plane().url(), &plane().ca().unwrap(), admin).unwrap();
+    let server = server.compacted_by(|| plane().compact());
+    let mut reports = String::new();
+    for area in areas().unwrap().iter().filter(|area| wanted(&area.name)) {
+        if recording() {
+            record(area, &run(area, &server)).unwrap();
+        } else {
+            reports += &check(area, &server, &[]).unwrap().to_string();
+        }
+    }
+    assert!(reports.is_empty(), "{reports}");
+}
+
+#[test]
+#[ignore = "needs make kubernetes"]
+fn it_makes_kubectl_print_what_is_recorded() {
+    let home = plane().dir().join("home");
+    fs::create_dir(&home).unwrap();
+    let kubectl = Kubectl { program: program("kubectl"), kubeconfig: plane().kubeconfig(), home };
+    let mut reports = String::new();
+    for session in kubectl::sessions().unwrap().iter().filter(|session| wanted(&session.name)) {
+        if recording() {
+            kubectl::record(session, &kubectl::run(session, &kubectl).unwrap()).unwrap();
+        } else {
+            reports += &kubectl::check(session, &kubectl, &[]).unwrap().to_string();
+        }
+    }
+    assert!(reports.is_empty(), "{reports}");
+}

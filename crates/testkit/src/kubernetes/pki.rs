@@ -1,0 +1,72 @@
+//! Certificates and keys of one control plane, made with `openssl`: one authority for all.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::process::run;
+
+/// The name in the certificate with which the API server turns to aggregated API servers.
+pub(super) const FRONT_PROXY: &str = "front-proxy";
+
+/// Client certificates: file name and subject. The API server takes `CN` for the user and `O` for the groups.
+const CLIENTS: [(&str, &str); 4] = [
+    ("admin", "/O=system:masters/CN=admin"),
+    ("controller-manager", "/CN=system:kube-controller-manager"),
+    ("scheduler", "/CN=system:kube-scheduler"),
+    ("front-proxy", "/CN=front-proxy"),
+];
+const SERVER_NAMES: &str = "subjectAltName=IP:10.96.0.1,DNS:localhost,DNS:kubernetes.default.svc";
+
+/// Makes `ca`, `apiserver` (for a server at `address`), the clients' and `service-account`, each with `.crt` and `.key`,
+/// in `dir`.
+pub(super) fn generate(dir: &Path, address: IpAddr) -> Result<()> {
+    certificate(dir, "ca", "/CN=test authority", &["keyUsage=critical,keyCertSign,cRLSign,digitalSignature"], false)?;
+    let names = format!("{SERVER_NAMES},IP:{address}");
+    certificate(dir, "apiserver", "/CN=kube-apiserver", &[&names, "extendedKeyUsage=serverAuth"], true)?;
+    for (name, subject) in CLIENTS {
+        certificate(dir, name, subject, &["extendedKeyUsage=clientAuth"], true)?;
+    }
+    let mut key = Command::new("openssl");
+    key.current_dir(dir).args(["genpkey", "-quiet", "-algorithm", "RSA", "-out", "service-account.key"]);
+    run(&mut key, None).map(drop)
+}
+
+/// Standard base64, as kubeconfig files want it.
+pub(super) fn base64(text: &str) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let group = |bytes: &[u8]| {
+        let bits = bytes.iter().enumerate().fold(0u32, |bits, (at, byte)| bits | u32::from(*byte) << (16 - 8 * at));
+        let digit = |at: usize| char::from(DIGITS[(bits >> (18 - 6 * at)) as usize & 63]);
+        [0, 1, 2, 3].map(|at| if at <= bytes.len() { digit(at) } else { '=' })
+    };
+    text.as_bytes().chunks(3).flat_map(group).collect()
+}
+
+fn certificate(dir: &Path, name: &str, subject: &str, extensions: &[&str], signed: bool) -> Result<()> {
+    let mut command = Command::new("openssl");
+    command.current_dir(dir).args(["req", "-x509", "-noenc", "-days", "30", "-subj", subject]);
+    command.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+    command.args(["-keyout", &format!("{name}.key"), "-out", &format!("{name}.crt")]);
+    if signed {
+        command.args(["-CA", "ca.crt", "-CAkey", "ca.key", "-addext", "basicConstraints=critical,CA:FALSE"]);
+    }
+    for extension in extensions {
+        command.args(["-addext", extension]);
+    }
+    run(&mut command, None).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_the_standard_one() {
+        for (text, encoded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob~~", "Zm9vYn5+")] {
+            assert_eq!(base64(text), encoded);
+        }
+    }
+}
