@@ -2,14 +2,15 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use openflow::flow::Flow;
 use openflow::group::Group;
 use openflow::port::Port;
 use simulator::{Arrival, Outcome, Packet, Simulator, Time, Trace};
 use testkit::Ovs;
+use testkit::wait::{PATIENCE, until};
 
 /// Frames of this type are not seen by the flows under test: one follows every packet, and when it has come out, so has
 /// all that came of the packet.
@@ -155,21 +156,23 @@ impl Twins {
         sentinel.resize(60, 0);
         // By the same port, which keeps the order.
         self.ovs.inject(&port, &sentinel)?;
-        let deadline = Instant::now() + Duration::from_secs(10);
         let mut frames = Vec::new();
-        loop {
+        let ports = &mut self.ports;
+        let mut look = || -> Result<bool> {
             let mut done = false;
-            for port in &mut self.ports {
+            for port in ports.iter_mut() {
                 for frame in port.frames()? {
                     if frame == sentinel { done = true } else { frames.push((port.number, frame)) }
                 }
             }
-            if done {
-                break;
-            }
-            ensure!(Instant::now() < deadline, "the switch is silent\n{}", self.ovs.log_tail());
-            std::thread::sleep(Duration::from_micros(200));
-        }
+            Ok(done)
+        };
+        // A failure to look ends the wait as well.
+        let seen = until("the sentinel frame", PATIENCE, || match look() {
+            Ok(false) => None,
+            seen => Some(seen),
+        });
+        seen.with_context(|| format!("the switch is silent\n{}", self.ovs.log_tail()))??;
         for port in &mut self.ports {
             frames.extend(port.frames()?.into_iter().map(|frame| (port.number, frame)));
         }
