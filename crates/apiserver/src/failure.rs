@@ -190,6 +190,10 @@ impl FieldError {
         Self::new("FieldValueDuplicate", field, format!("Duplicate value: {}", shown(value)))
     }
 
+    pub(crate) fn not_found(field: impl Into<String>, value: &Value) -> Self {
+        Self::new("FieldValueNotFound", field, format!("Not found: {}", shown(value)))
+    }
+
     pub(crate) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
         Self::new("FieldValueForbidden", field, format!("Forbidden: {detail}"))
     }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 mod decode;
 mod normal;
-pub(crate) use decode::{Decoded, decode};
+pub(crate) use decode::decode;
 pub(crate) use normal::normalise;
 
 /// What a field holds.

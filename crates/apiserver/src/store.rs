@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::selector::Attributes;
 
 mod encode;
-pub(crate) use encode::{encode, frame};
+pub(crate) use encode::{encode, frame, write};
 
 /// An object at one revision.
 #[derive(Clone, Debug)]
@@ -247,6 +247,11 @@ impl Shelves {
     /// How many objects a resource has.
     pub(crate) fn count(&self, shelf: &str) -> usize {
         self.read().shelves.get(shelf).map_or(0, |shelf| shelf.objects.len())
+    }
+
+    /// The revision of the latest change of a resource.
+    pub(crate) fn latest(&self, shelf: &str) -> u64 {
+        self.read().shelves.get(shelf).map_or(0, |shelf| *shelf.latest.borrow())
     }
 
     /// Says when the resource changes; holds the revision of its latest change.
