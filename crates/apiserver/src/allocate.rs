@@ -69,8 +69,8 @@ impl Allocator {
 
     fn release(&self, addresses: &[IpAddr], ports: &[u16]) {
         let mut used = self.used();
-        addresses.iter().for_each(|address| drop(used.addresses.remove(address)));
-        ports.iter().for_each(|port| drop(used.ports.remove(port)));
+        used.addresses.retain(|address| !addresses.contains(address));
+        used.ports.retain(|port| !ports.contains(port));
     }
 
     /// Marks what a stored Service has, at start.
@@ -227,7 +227,7 @@ impl Core {
             }
             .to_owned();
         }
-        if !(headless && !selects) {
+        if !headless || selects {
             for (index, wanted) in families.iter().enumerate() {
                 if !available.contains(&wanted.as_str()) {
                     errors.push(FieldError::invalid(

@@ -21,11 +21,6 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// The one who may do everything.
-    pub(crate) fn admin() -> Self {
-        Self::named("kubernetes-admin", &["system:masters"])
-    }
-
     pub(crate) fn anonymous() -> Self {
         Self {
             name: "system:anonymous".to_owned(),

@@ -18,6 +18,7 @@ mod delete;
 mod list;
 mod patch;
 mod update;
+pub(crate) use create::NOT_READY;
 pub(crate) use delete::DeleteOptions;
 pub(crate) use list::{ListOptions, Listed, revision, too_large};
 pub(crate) use patch::PatchKind;
@@ -30,10 +31,9 @@ pub(crate) enum Strictness {
     Strict,
 }
 
-/// Who writes, and how.
+/// As whom to write, and how.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
-    pub(crate) user: String,
     /// The field manager.
     pub(crate) manager: String,
     pub(crate) dry_run: bool,
@@ -48,7 +48,6 @@ impl Write {
     /// A write of a part of the server itself.
     pub(crate) fn by(manager: &str) -> Self {
         Self {
-            user: format!("system:{manager}"),
             manager: manager.to_owned(),
             dry_run: false,
             strictness: Strictness::Ignore,

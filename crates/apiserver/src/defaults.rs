@@ -229,6 +229,12 @@ pub(crate) fn endpoint_slice(object: &mut Value) {
 }
 
 pub(crate) fn node(object: &mut Value) {
+    let range = at(object, "spec.podCIDR").clone();
+    if !range.is_null() {
+        default_to(object, "spec.podCIDRs", json!([range]));
+    } else if let Some(first) = items(object, "spec.podCIDRs").first().cloned() {
+        set(object, "spec.podCIDR", first);
+    }
     let capacity = at(object, "status.capacity").as_object().cloned().unwrap_or_default();
     if !capacity.is_empty() && at(object, "status.allocatable").is_null() {
         set(object, "status.allocatable", capacity);

@@ -52,7 +52,7 @@ impl Failure {
         Self { code, reason, message: message.into(), details: None }
     }
 
-    fn about(mut self, details: Value) -> Self {
+    pub(crate) fn about(mut self, details: Value) -> Self {
         self.details = Some(details);
         self
     }
@@ -158,6 +158,9 @@ impl Failure {
         });
         if let Some(details) = &self.details {
             crate::value::set(&mut status, "details", details.clone());
+        }
+        if self.reason.is_empty() {
+            crate::value::remove(&mut status, "reason");
         }
         status
     }

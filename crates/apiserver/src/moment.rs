@@ -9,13 +9,6 @@ pub(crate) fn now() -> String {
     rfc3339(since_epoch().as_secs())
 }
 
-/// Now, with microseconds.
-pub(crate) fn now_micro() -> String {
-    let now = since_epoch();
-    let seconds = rfc3339(now.as_secs());
-    format!("{}.{:06}Z", seconds.trim_end_matches('Z'), now.subsec_micros())
-}
-
 /// Time since 1970.
 pub(crate) fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()

@@ -63,18 +63,25 @@ fn free(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
+fn at_most_characters(text: &str, most: usize) -> Option<String> {
+    (text.len() > most).then(|| format!("must be no more than {most} characters"))
+}
+
 pub(crate) fn label(text: &str) -> Vec<String> {
-    at_most(text, 63).into_iter().chain((!dashed(text)).then(|| LABEL.to_owned())).collect()
+    if text.contains('.') {
+        return vec!["must not contain dots".to_owned()];
+    }
+    at_most_characters(text, 63).into_iter().chain((!dashed(text)).then(|| LABEL.to_owned())).collect()
 }
 
 pub(crate) fn label_1035(text: &str) -> Vec<String> {
     let good = dashed(text) && text.starts_with(|c: char| c.is_ascii_lowercase());
-    at_most(text, 63).into_iter().chain((!good).then(|| LABEL_1035.to_owned())).collect()
+    at_most_characters(text, 63).into_iter().chain((!good).then(|| LABEL_1035.to_owned())).collect()
 }
 
 pub(crate) fn subdomain(text: &str) -> Vec<String> {
     let good = text.split('.').all(dashed);
-    at_most(text, 253).into_iter().chain((!good).then(|| SUBDOMAIN.to_owned())).collect()
+    at_most_characters(text, 253).into_iter().chain((!good).then(|| SUBDOMAIN.to_owned())).collect()
 }
 
 fn path_segment(name: &str) -> Vec<String> {
@@ -163,7 +170,7 @@ mod tests {
         assert!(label_value("").is_empty() && port_name("http-2").is_empty() && config_key("a_B.c").is_empty());
         assert!(!label("A").is_empty() && !subdomain("a..b").is_empty() && !qualified_name("a/b/c").is_empty());
         assert!(!label_1035("1a").is_empty() && !port_name("123").is_empty() && !config_key("..").is_empty());
-        assert_eq!(label(&"a".repeat(64)), ["must be no more than 63 bytes"]);
+        assert_eq!(label(&"a".repeat(64)), ["must be no more than 63 characters"]);
         assert!(NameRule::Subdomain.check("web-", true).is_empty());
         assert!(!NameRule::Subdomain.check("web-", false).is_empty());
     }

@@ -37,13 +37,18 @@ pub(crate) fn json(target: &mut Value, patch: &Value) -> Result<(), Failure> {
     let mut result = target.clone();
     for operation in operations {
         step(&mut result, operation).map_err(|why| match why {
-            Wrong::Refused(message) => Failure::new(422, "Invalid", message),
+            Wrong::Refused(why) => {
+                tracing::debug!(why, "a patch does not fit");
+                Failure::new(422, "Invalid", REJECTED).about(serde_json::json!({}))
+            }
             Wrong::Malformed(message) => Failure::bad_request(message),
         })?;
     }
     *target = result;
     Ok(())
 }
+
+const REJECTED: &str = "the server rejected our request due to an error in our request";
 
 enum Wrong {
     /// The patch does not fit the object.
@@ -58,9 +63,7 @@ fn step(target: &mut Value, operation: &Value) -> Result<(), Wrong> {
     let value = || operation.get("value").cloned().unwrap_or_default();
     let from = || text("from").ok_or_else(|| Wrong::Malformed("missing from in a JSON patch operation".into()));
     let missing = |op: &str, path: &str| {
-        Wrong::Refused(format!(
-            "the server rejected our request due to an error in our request: {op} operation does not apply: doc is missing path: {path}: missing value"
-        ))
+        Wrong::Refused(format!("{op} operation does not apply: doc is missing path: {path}: missing value"))
     };
     match text("op").unwrap_or_default() {
         "add" => add(target, path, value()).ok_or_else(|| missing("add", path)),
@@ -85,9 +88,7 @@ fn step(target: &mut Value, operation: &Value) -> Result<(), Wrong> {
         "test" => match target.pointer(path) {
             Some(found) if *found == value() => Ok(()),
             None if value().is_null() => Ok(()),
-            _ => Err(Wrong::Refused(format!(
-                "the server rejected our request due to an error in our request: testing value {path} failed: test failed"
-            ))),
+            _ => Err(Wrong::Refused(format!("testing value {path} failed: test failed"))),
         },
         other => Err(Wrong::Malformed(format!("unexpected kind of operation in a JSON patch: {other}"))),
     }

@@ -17,7 +17,7 @@ pub(crate) fn canonical(text: &str) -> Option<String> {
         }
         let mut amount: u128 = number.parse().ok()?;
         let mut power = power;
-        while amount >= 1024 && amount % 1024 == 0 && power < 6 {
+        while amount >= 1024 && amount.is_multiple_of(1024) && power < 6 {
             (amount, power) = (amount / 1024, power + 1);
         }
         let unit = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].get(power)?;
@@ -47,7 +47,7 @@ fn decimal(negative: bool, number: &str, exponent: i32) -> Option<String> {
     if amount == 0 {
         return Some("0".to_owned());
     }
-    while amount % 10 == 0 && exponent < 18 {
+    while amount.is_multiple_of(10) && exponent < 18 {
         (amount, exponent) = (amount / 10, exponent + 1);
     }
     while exponent.rem_euclid(3) != 0 {

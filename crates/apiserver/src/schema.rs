@@ -57,8 +57,6 @@ pub(crate) struct Field {
     /// Written even when it has nothing to say.
     pub(crate) always: bool,
     pub(crate) shape: Shape,
-    /// The value that takes the place of none, in custom types.
-    pub(crate) default: Option<serde_json::Value>,
 }
 
 /// The fields of an object, in the order of their names.
@@ -106,10 +104,6 @@ impl Schema {
     /// The shape of the type with this name; anything when there is none.
     pub(crate) fn named(&self, name: &str) -> Shape {
         self.by_name.get(name).map_or(Shape::Any, |&index| Shape::Type(index))
-    }
-
-    pub(crate) fn types(&self) -> &[Type] {
-        &self.types
     }
 
     /// Adds a type and says where it is.
@@ -176,6 +170,18 @@ const ALWAYS: &[(&str, &str)] = &[
     ("Event", "reportingInstance"),
     ("Endpoint", "conditions"),
     ("NetworkPolicySpec", "podSelector"),
+    ("PodCondition", "lastProbeTime"),
+    ("PodCondition", "lastTransitionTime"),
+    ("NodeCondition", "lastHeartbeatTime"),
+    ("NodeCondition", "lastTransitionTime"),
+    ("DeploymentCondition", "lastUpdateTime"),
+    ("DeploymentCondition", "lastTransitionTime"),
+    ("ContainerStateRunning", "startedAt"),
+    ("ContainerStateTerminated", "startedAt"),
+    ("ContainerStateTerminated", "finishedAt"),
+    ("Event", "eventTime"),
+    ("Event", "firstTimestamp"),
+    ("Event", "lastTimestamp"),
 ];
 
 fn read_field(of: &str, word: &str, types: &HashMap<String, usize>) -> Option<Field> {
@@ -185,7 +191,7 @@ fn read_field(of: &str, word: &str, types: &HashMap<String, usize>) -> Option<Fi
     let (package, short) = of.rsplit_once('.')?;
     let top = !package.starts_with("meta.") && matches!(name, "metadata" | "spec" | "status");
     let always = required || ALWAYS.contains(&(short, name)) || (top && !short.ends_with("Spec"));
-    Some(Field { name: name.to_owned(), required, always, shape: read_shape(rest, types), default: None })
+    Some(Field { name: name.to_owned(), required, always, shape: read_shape(rest, types) })
 }
 
 fn read_shape(text: &str, types: &HashMap<String, usize>) -> Shape {

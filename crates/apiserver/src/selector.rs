@@ -21,6 +21,11 @@ impl Attributes {
         Self::of_value(serde_json::from_slice(bytes).unwrap_or_default())
     }
 
+    /// The object, without what nobody selects by.
+    pub(crate) fn object(&self) -> &Value {
+        &self.object
+    }
+
     pub(crate) fn of_value(mut object: Value) -> Self {
         let labels = value::at(&object, "metadata.labels").as_object().map(|labels| {
             labels.iter().map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
@@ -91,7 +96,8 @@ impl Selector {
 }
 
 impl Fields {
-    /// Reads `a.b=c,d!=e`; `known` says which paths the resource can be selected by.
+    /// Reads `a.b=c,d!=e`; `known` says which paths the resource can be selected by,
+    /// and `version` names them when they are few.
     pub(crate) fn parse(text: &str, version: &str, known: impl Fn(&str) -> bool) -> Result<Self, Failure> {
         let mut terms = Vec::new();
         for term in text.split(',').filter(|term| !term.is_empty()) {
@@ -104,9 +110,10 @@ impl Fields {
                 }
             };
             if !known(path) {
-                let message = format!(
-                    "Unable to find \"{version}\" that match label selector \"\", field selector \"{text}\": field label not supported: {path}"
-                );
+                let message = match version {
+                    "" => format!("field label not supported: {path}"),
+                    only => format!("{path:?} is not a known field selector: only {only}"),
+                };
                 return Err(Failure::bad_request(message));
             }
             terms.push((path.to_owned(), equal, value.to_owned()));
@@ -119,7 +126,8 @@ impl Fields {
             let found = match value::at(object, path) {
                 Value::String(text) => text == wanted,
                 Value::Null => wanted.is_empty() || wanted == "false" && path == "spec.unschedulable",
-                other => other.to_string() == *wanted,
+                Value::Bool(value) => *wanted == if *value { "true" } else { "false" },
+                other => serde_json::from_str::<Value>(wanted).is_ok_and(|wanted| wanted == *other),
             };
             found == *equal
         })

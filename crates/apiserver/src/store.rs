@@ -113,7 +113,12 @@ pub(crate) struct Shelves {
     inner: RwLock<Inner>,
     /// Events kept for each resource.
     kept: usize,
+    /// The revision of the latest write of any resource.
+    writes: watch::Sender<u64>,
 }
+
+/// A resource and its objects by key.
+pub(crate) type Dumped = (Arc<str>, Vec<(Box<str>, Stored)>);
 
 /// A page of a list.
 pub(crate) struct Page {
@@ -123,7 +128,11 @@ pub(crate) struct Page {
 
 impl Shelves {
     pub(crate) fn new(kept: usize) -> Self {
-        Self { inner: RwLock::new(Inner { revision: 1, shelves: BTreeMap::new() }), kept: kept.max(1) }
+        Self {
+            inner: RwLock::new(Inner { revision: 1, shelves: BTreeMap::new() }),
+            kept: kept.max(1),
+            writes: watch::Sender::new(1),
+        }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Inner> {
@@ -201,6 +210,7 @@ impl Shelves {
             shelf.floor = shelf.history.pop_front().map_or(shelf.floor, |event| event.object.revision);
         }
         shelf.latest.send_replace(revision);
+        self.writes.send_replace(revision);
     }
 
     /// Forgets the history up to now, so that watches from before end and lists start anew.
@@ -249,6 +259,16 @@ impl Shelves {
         self.read().shelves.get(shelf).map_or(0, |shelf| shelf.objects.len())
     }
 
+    /// Says when anything changes.
+    pub(crate) fn writes(&self) -> watch::Receiver<u64> {
+        self.writes.subscribe()
+    }
+
+    /// The names of all resources that have been used.
+    pub(crate) fn shelves(&self) -> Vec<Arc<str>> {
+        self.read().shelves.keys().cloned().collect()
+    }
+
     /// The revision of the latest change of a resource.
     pub(crate) fn latest(&self, shelf: &str) -> u64 {
         self.read().shelves.get(shelf).map_or(0, |shelf| *shelf.latest.borrow())
@@ -278,7 +298,7 @@ impl Shelves {
     }
 
     /// Everything, for a snapshot: the revision, and the objects by shelf and key.
-    pub(crate) fn dump(&self) -> (u64, Vec<(Arc<str>, Vec<(Box<str>, Stored)>)>) {
+    pub(crate) fn dump(&self) -> (u64, Vec<Dumped>) {
         let inner = self.read();
         let shelf = |(name, shelf): (&Arc<str>, &Shelf)| {
             (name.clone(), shelf.objects.iter().map(|(key, object)| (key.clone(), object.clone())).collect())

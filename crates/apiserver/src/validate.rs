@@ -58,17 +58,18 @@ pub(crate) fn metadata(object: &Value, namespaced: bool, rule: NameRule, errors:
     }
     labels(at(object, "metadata.labels"), "metadata.labels", errors);
     annotations(at(object, "metadata.annotations"), errors);
-    for (index, owner) in items(object, "metadata.ownerReferences").iter().enumerate() {
+    for owner in items(object, "metadata.ownerReferences") {
         for key in ["apiVersion", "kind", "name", "uid"] {
             if text(owner, key).is_empty() {
-                let field = format!("metadata.ownerReferences[{index}].{key}");
-                errors.push(FieldError::invalid(
-                    field,
-                    &json!(""),
-                    &format!("{} must not be empty", if key == "apiVersion" { "version" } else { key }),
-                ));
+                let why = if key == "apiVersion" { "version must not be empty" } else { "must not be empty" };
+                errors.push(FieldError::invalid(format!("metadata.ownerReferences.{key}"), &json!(""), why));
             }
         }
+    }
+    let controllers = items(object, "metadata.ownerReferences").iter().filter(|owner| at(owner, "controller") == true);
+    if controllers.count() > 1 {
+        let why = "Only one reference can have Controller set to true";
+        errors.push(FieldError::invalid("metadata.ownerReferences", at(object, "metadata.ownerReferences"), why));
     }
     for finalizer in items(object, "metadata.finalizers") {
         let name = finalizer.as_str().unwrap_or_default();
@@ -116,6 +117,20 @@ pub(crate) fn metadata_update(new: &Value, old: &Value, errors: &mut Errors) {
         if at(new, &path) != at(old, &path) {
             errors.push(immutable(&path, at(new, &path)));
         }
+    }
+}
+
+/// Nobody can hold on to what is being deleted who did not before.
+pub(crate) fn no_new_finalizers(new: &Value, old: &Value, errors: &mut Errors) {
+    let before = items(old, "metadata.finalizers");
+    let added: Vec<_> = items(new, "metadata.finalizers")
+        .iter()
+        .filter(|finalizer| !before.contains(finalizer))
+        .map(Value::to_string)
+        .collect();
+    if !at(old, "metadata.deletionTimestamp").is_null() && !added.is_empty() {
+        let why = "no new finalizers can be added if the object is being deleted, found new finalizers";
+        errors.push(FieldError::forbidden("metadata.finalizers", &format!("{why} []string{{{}}}", added.join(", "))));
     }
 }
 

@@ -46,12 +46,16 @@ impl Rbac {
             return Some(String::new());
         }
         let grants = self.grants(core);
-        let grant = grants.iter().find(|grant| {
-            (grant.namespace.is_empty() || grant.namespace == access.namespace)
-                && grant.subjects.iter().any(|subject| is(subject, &grant.namespace, user))
-                && grant.rules.iter().any(|rule| permits(rule, access))
-        });
-        grant.map(|grant| grant.binding.clone())
+        grants.iter().find_map(|grant| {
+            let here = grant.namespace.is_empty() || grant.namespace == access.namespace;
+            let subject = grant.subjects.iter().find(|subject| here && is(subject, &grant.namespace, user))?;
+            grant.rules.iter().find(|rule| permits(rule, access))?;
+            let name = match text(subject, "namespace") {
+                "" => text(subject, "name").to_owned(),
+                namespace => format!("{}/{namespace}", text(subject, "name")),
+            };
+            Some(format!("{} {} {name:?}", grant.binding, text(subject, "kind")))
+        })
     }
 
     /// The rules that a user has in a namespace.

@@ -23,6 +23,9 @@ pub(crate) fn answer(
         set(&mut review, "metadata", json!({}));
     }
     let status = match kind {
+        "TokenReview" if text(&review, "spec.token").is_empty() => {
+            return Err(Failure::bad_request("token is required for TokenReview in authentication"));
+        }
         "TokenReview" => token(core, &review),
         "SelfSubjectReview" => json!({"userInfo": asker.to_json()}),
         "SelfSubjectAccessReview" => access(core, rbac, asker, &Access::of_review(at(&review, "spec"))),
@@ -55,14 +58,14 @@ fn token(core: &Core, review: &Value) -> Value {
     let audiences: Vec<_> = items(review, "spec.audiences").iter().filter_map(Value::as_str).collect();
     match core.whose(text(review, "spec.token"), &audiences) {
         Some((user, audiences)) => json!({"authenticated": true, "user": user.to_json(), "audiences": audiences}),
-        None => json!({"user": {}, "error": "[invalid bearer token, token lookup failed]"}),
+        None => json!({"user": {}, "error": "invalid bearer token"}),
     }
 }
 
 fn access(core: &Core, rbac: &Rbac, user: &User, access: &Access) -> Value {
     match rbac.allows(core, user, access) {
         Some(reason) if reason.is_empty() => json!({"allowed": true}),
-        Some(reason) => json!({"allowed": true, "reason": format!("{reason} {:?}", user.name)}),
+        Some(reason) => json!({"allowed": true, "reason": reason}),
         None => json!({"allowed": false}),
     }
 }

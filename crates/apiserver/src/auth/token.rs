@@ -19,7 +19,7 @@ use crate::moment;
 use crate::value::{at, items, text};
 
 /// Whom tokens are for when nobody says otherwise.
-const AUDIENCE: &str = "https://kubernetes.default.svc.cluster.local";
+const AUDIENCE: &str = "https://kubernetes.default.svc";
 
 /// Signs tokens and checks signatures.
 pub(crate) struct Signer {

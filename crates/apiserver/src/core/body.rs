@@ -28,7 +28,7 @@ impl Core {
         match strictness {
             Strictness::Strict if !decoded.unknown.is_empty() => {
                 let why = format!("strict decoding error: {}", unknown.collect::<Vec<_>>().join(", "));
-                return Err(Failure::bad_request(if resource.custom.is_some() { why } else { cannot(&why) }));
+                return Err(Failure::bad_request(cannot(&why)));
             }
             Strictness::Warn => warnings.extend(unknown),
             _ => {}

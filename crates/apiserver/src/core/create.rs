@@ -43,7 +43,7 @@ impl Core {
         if !text(&object, "metadata.resourceVersion").is_empty() {
             return Err(Failure::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
-        for key in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
+        for key in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
             value::remove(&mut object, &format!("metadata.{key}"));
         }
         if resource.has("status") && resource.kind != "Node" {
@@ -122,6 +122,18 @@ impl Core {
         object
     }
 
+    /// A Pod has the labels of its Node that say where that is.
+    pub(crate) fn place(&self, pod: &mut Value) {
+        let Some(node) = self.find("", "nodes", "", text(pod, "spec.nodeName")) else { return };
+        for key in ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"] {
+            if let Some(label) = at(&node, "metadata.labels").get(key) {
+                let mut labels = at(pod, "metadata.labels").clone();
+                value::object(&mut labels).insert(key.to_owned(), label.clone());
+                set(pod, "metadata.labels", labels);
+            }
+        }
+    }
+
     /// What the server adds to new objects, and what it does not let in.
     fn admit_new(&self, resource: &Resource, namespace: &str, object: &mut Value) -> Result<(), Failure> {
         match (resource.group.as_str(), resource.kind.as_str()) {
@@ -139,10 +151,19 @@ impl Core {
                     );
                     return Err(Failure::forbidden(resource.id(), text(object, "metadata.name"), &why));
                 }
+                self.place(object);
+                token_volume(object);
                 default_to(object, "spec.priority", 0);
                 default_to(object, "spec.preemptionPolicy", "PreemptLowerPriority");
                 tolerations(object);
                 set(object, "status", json!({"phase": "Pending", "qosClass": quality(object)}));
+            }
+            ("", "Node") => {
+                let mut taints = items(object, "spec.taints").to_vec();
+                if !taints.iter().any(|taint| text(taint, "key") == NOT_READY) {
+                    taints.push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
+                }
+                set(object, "spec.taints", taints);
             }
             ("apps", "DaemonSet") => {
                 let mut annotations = at(object, "metadata.annotations").clone();
@@ -154,6 +175,41 @@ impl Core {
         }
         Ok(())
     }
+}
+
+/// Until a Node says that it is ready.
+pub(crate) const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+/// Where a Pod finds the token of its account.
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Gives a Pod the token of its account, unless it has one or wants none.
+fn token_volume(pod: &mut Value) {
+    let mounts =
+        |container: &Value| items(container, "volumeMounts").iter().any(|mount| text(mount, "mountPath") == TOKEN);
+    let all = || items(pod, "spec.containers").iter().chain(items(pod, "spec.initContainers"));
+    if at(pod, "spec.automountServiceAccountToken") == false || all().all(mounts) {
+        return;
+    }
+    let name = format!("kube-api-access-{}", moment::suffix(5));
+    let field = json!({"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}});
+    let sources = json!([
+        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [field]}},
+    ]);
+    for list in ["spec.containers", "spec.initContainers"] {
+        for container in value::items_mut(pod, list) {
+            if !mounts(container) {
+                let mut own = items(container, "volumeMounts").to_vec();
+                own.push(json!({"name": name, "mountPath": TOKEN, "readOnly": true}));
+                set(container, "volumeMounts", own);
+            }
+        }
+    }
+    let mut volumes = items(pod, "spec.volumes").to_vec();
+    volumes.push(json!({"name": name, "projected": {"defaultMode": 420, "sources": sources}}));
+    set(pod, "spec.volumes", volumes);
 }
 
 /// A Pod bears a Node's failure for five minutes, unless it says otherwise.

@@ -36,7 +36,7 @@ impl Core {
         loop {
             let stored = self.get(resource, namespace, name)?;
             let mut object = self.seen_as(resource, stored.value());
-            preconditions(resource.id(), name, &object, options)?;
+            preconditions(Of { group: &resource.group, resource: &resource.kind }, name, &object, options)?;
             let marked = !at(&object, "metadata.deletionTimestamp").is_null();
             let grace = self.grace(resource, &object, options);
             let mut finalizers = items(&object, "metadata.finalizers").to_vec();
@@ -125,13 +125,15 @@ impl Core {
 fn preconditions(of: Of<'_>, name: &str, object: &Value, options: &DeleteOptions) -> Result<(), Failure> {
     let uid = text(object, "metadata.uid");
     if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != uid) {
-        let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}");
+        let why = format!(
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
+        );
         return Err(Failure::conflict(of, name, &why));
     }
     let version = text(object, "metadata.resourceVersion");
     if let Some(wanted) = options.resource_version.as_deref().filter(|wanted| *wanted != version) {
         let why = format!(
-            "Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {version}"
+            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({version}). The object might have been modified"
         );
         return Err(Failure::conflict(of, name, &why));
     }

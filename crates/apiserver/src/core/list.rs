@@ -101,7 +101,7 @@ pub(crate) fn revision(text: &str) -> Result<Option<u64>, Failure> {
         "" | "0" => Ok(None),
         text => text.parse().map(Some).map_err(|_| {
             let why = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
-            Failure::bad_request(format!("Invalid value: {text:?}: {why}"))
+            Failure::bad_request(format!("invalid resource version: resourceVersion: Invalid value: {text:?}: {why}"))
         }),
     }
 }

@@ -44,7 +44,7 @@ impl Core {
                 PatchKind::Json => patch::json(&mut new, patch)?,
                 PatchKind::Merge => patch::merge(&mut new, patch),
                 PatchKind::Strategic | PatchKind::Apply => {
-                    patch::strategic(resource.schema(), &resource.shape, &mut new, patch)?
+                    patch::strategic(resource.schema(), &resource.shape, &mut new, patch)?;
                 }
             }
             warnings = self.accept(resource, namespace, Some(name), &mut new, write.strictness)?;

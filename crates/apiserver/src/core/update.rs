@@ -49,7 +49,10 @@ impl Core {
             }
             let (uid, was) = (text(&new, "metadata.uid"), text(&old, "metadata.uid"));
             if !uid.is_empty() && uid != was {
-                let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {was}");
+                let why = format!(
+                    "StorageError: invalid object, Code: 4, Key: /registry/{}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {was}",
+                    resource.plural
+                );
                 return Err(Failure::conflict(resource.id(), name, &why));
             }
             self.change(resource, name, &old, &mut new, write, record)?;
@@ -156,12 +159,13 @@ impl Core {
             }
             object
         };
-        if resource.generation && wanted(old) != wanted(new) {
+        if resource.generation && write.subresource != "binding" && wanted(old) != wanted(new) {
             let generation = at(old, "metadata.generation").as_i64().unwrap_or(0);
             set(new, "metadata.generation", generation + 1);
         }
         let mut errors = Vec::new();
         validate::metadata_update(new, old, &mut errors);
+        validate::no_new_finalizers(new, old, &mut errors);
         check(resource, new, &mut errors);
         if write.subresource.is_empty() {
             (resource.rules.validate_update)(new, old, &mut errors);

@@ -9,8 +9,7 @@ use crate::value::{at, items, text};
 pub(super) fn build(given: &Value) -> (Schema, Shape) {
     let mut schema = Schema::default();
     let meta = metadata(&mut schema);
-    let field =
-        |name: &str, shape| Field { name: name.to_owned(), required: false, always: false, shape, default: None };
+    let field = |name: &str, shape| Field { name: name.to_owned(), required: false, always: false, shape };
     let mut fields = properties(&mut schema, given);
     fields.retain(|field| !matches!(field.name.as_str(), "apiVersion" | "kind" | "metadata"));
     fields.extend([field("apiVersion", Shape::Text), field("kind", Shape::Text)]);
@@ -32,7 +31,7 @@ fn metadata(schema: &mut Schema) -> Shape {
     for field in &mut meta.fields {
         match field.name.as_str() {
             "ownerReferences" => {
-                field.shape = Shape::List(Box::new(owner.clone()), ListKind::Keyed(vec!["uid".into()]))
+                field.shape = Shape::List(Box::new(owner.clone()), ListKind::Keyed(vec!["uid".into()]));
             }
             "managedFields" => field.shape = Shape::List(Box::new(Shape::Any), ListKind::Atomic),
             _ => {}
@@ -50,7 +49,6 @@ fn properties(schema: &mut Schema, given: &Value) -> Vec<Field> {
             required: required.iter().any(|required| *required == name),
             always: false,
             shape: shape(schema, &inner),
-            default: inner.get("default").cloned(),
             name,
         })
         .collect()

@@ -112,7 +112,7 @@ impl Walk<'_> {
         let lists = |value: Option<&Value>| value.is_none_or(|value| value.is_array() || value.is_null());
         match shape {
             Shape::List(item, ListKind::Keyed(keys)) if lists(old) && lists(new) => {
-                self.lists(item, old, new, |item| key_step(keys, item))
+                self.lists(item, old, new, |item| key_step(keys, item));
             }
             Shape::List(item, ListKind::Set) if lists(old) && lists(new) => self.lists(item, old, new, value_step),
             Shape::Type(_) | Shape::Map(..) | Shape::Any

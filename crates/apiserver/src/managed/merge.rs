@@ -26,30 +26,16 @@ pub(super) fn merge(schema: &Schema, shape: &Shape, target: &mut Value, config: 
     }
 }
 
-/// Items of the configuration come in its order; what else was there keeps its place relative to them.
+/// What was there keeps its place; what is new comes after it, in the order of the configuration.
 fn list(target: &mut Value, config: &[Value], step: impl Fn(&Value) -> Step, join: impl Fn(&mut Value, &Value)) {
-    let mut old = target.as_array().cloned().unwrap_or_default();
-    let wanted: Vec<_> = config.iter().map(&step).collect();
-    let mut merged = Vec::new();
-    for (value, id) in config.iter().zip(&wanted) {
-        match old.iter().position(|old| step(old) == *id) {
-            Some(at) => {
-                // What stood before it and is nobody's order stays before it.
-                let rest = old.split_off(at);
-                merged.extend(old.drain(..).filter(|old| !wanted.contains(&step(old))));
-                let mut rest = rest.into_iter();
-                let mut item = rest.next().unwrap_or_default();
-                join(&mut item, value);
-                merged.push(item);
-                old.extend(rest);
-            }
-            None => match merged.iter_mut().find(|merged| step(merged) == *id) {
-                Some(already) => join(already, value),
-                None => merged.push(value.clone()),
-            },
+    let mut merged = target.as_array().cloned().unwrap_or_default();
+    for value in config {
+        let id = step(value);
+        match merged.iter_mut().find(|item| step(item) == id) {
+            Some(item) => join(item, value),
+            None => merged.push(value.clone()),
         }
     }
-    merged.extend(old.into_iter().filter(|old| !wanted.contains(&step(old))));
     *target = merged.into();
 }
 

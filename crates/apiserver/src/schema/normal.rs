@@ -37,7 +37,7 @@ const ZERO: &[&str] = &[
 ];
 
 /// Texts that may be empty and still say something.
-const EMPTY: &[(&str, &str)] = &[("EndpointPort", "name")];
+const EMPTY: &[(&str, &str)] = &[("EndpointPort", "name"), ("HostPathVolumeSource", "type")];
 
 /// Brings an object of a built-in type into the form in which the real server would store and send it.
 pub(crate) fn normalise(schema: &Schema, shape: &Shape, value: &mut Value) {
@@ -57,10 +57,10 @@ pub(crate) fn normalise(schema: &Schema, shape: &Shape, value: &mut Value) {
             }
         }
         (Shape::List(item, _), Value::Array(values)) => {
-            values.iter_mut().for_each(|value| normalise(schema, item, value))
+            values.iter_mut().for_each(|value| normalise(schema, item, value));
         }
         (Shape::Map(item, _), Value::Object(values)) => {
-            values.values_mut().for_each(|value| normalise(schema, item, value))
+            values.values_mut().for_each(|value| normalise(schema, item, value));
         }
         _ => {}
     }

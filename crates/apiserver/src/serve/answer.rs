@@ -39,7 +39,7 @@ pub(super) fn form(asked: &Asked) -> Result<Form, Failure> {
             _ => {}
         }
     }
-    let known = "application/json, application/json;stream=watch";
+    let known = "application/json";
     let why = format!("only the following media types are accepted: {known}");
     Err(Failure::new(406, "NotAcceptable", why))
 }

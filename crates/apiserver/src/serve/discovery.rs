@@ -122,6 +122,9 @@ fn subresource(resource: &Resource, name: &str) -> (String, &'static str, &'stat
 }
 
 fn verbs(resource: &Resource) -> Vec<&'static str> {
+    if resource.custom.is_some() {
+        return vec!["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+    }
     VERBS.into_iter().filter(|verb| resource.kind != "Namespace" || *verb != "deletecollection").collect()
 }
 
@@ -157,7 +160,12 @@ fn resources(registry: &Registry, group: &str, version: &str) -> Result<Value, F
         return Err(Failure::no_such_path());
     }
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    Ok(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": list}))
+    let mut list =
+        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": list});
+    if group.is_empty() {
+        crate::value::remove(&mut list, "apiVersion");
+    }
+    Ok(list)
 }
 
 /// Everything at once, as clients of today ask for it.
@@ -186,7 +194,7 @@ fn discovered(registry: &Registry, group: &str, version: &str) -> Vec<Value> {
     let mut list = Vec::new();
     for resource in of_version(registry, group, version) {
         let mut row = json!({
-            "resource": resource.plural, "responseKind": kind_of(group, version, &resource.kind), "scope": scope(resource.namespaced),
+            "resource": resource.plural, "responseKind": kind_of("", "", &resource.kind), "scope": scope(resource.namespaced),
             "singularResource": resource.singular, "verbs": verbs(resource),
         });
         for (key, names) in [("shortNames", &resource.short), ("categories", &resource.categories)] {
@@ -199,7 +207,6 @@ fn discovered(registry: &Registry, group: &str, version: &str) -> Vec<Value> {
             .iter()
             .map(|name| {
                 let (kind, of, at, verbs) = subresource(resource, name);
-                let (of, at) = if at.is_empty() { (group, version) } else { (of, at) };
                 json!({"subresource": name, "responseKind": kind_of(of, at, &kind), "verbs": verbs})
             })
             .collect();
@@ -210,7 +217,7 @@ fn discovered(registry: &Registry, group: &str, version: &str) -> Vec<Value> {
     }
     for (_, plural, kind, namespaced) in QUESTIONS.iter().filter(|(of, ..)| *of == group && version == "v1") {
         list.push(json!({
-            "resource": plural, "responseKind": kind_of(group, version, kind), "scope": scope(*namespaced),
+            "resource": plural, "responseKind": kind_of("", "", kind), "scope": scope(*namespaced),
             "singularResource": kind.to_lowercase(), "verbs": ["create"],
         }));
     }

@@ -23,13 +23,13 @@ pub(super) fn resource(state: &State, place: &Place) -> Result<Arc<Resource>, Fa
 /// What the parameters of a list ask for.
 pub(super) fn options(asked: &Asked, resource: &Resource) -> Result<ListOptions, Failure> {
     let query = &asked.query;
-    let kind = format!(
-        "{}, Resource={}",
-        if resource.group.is_empty() { format!("/{}", resource.version) } else { resource.api_version() },
-        resource.plural
-    );
-    let labels = Labels::parse(query.get("labelSelector")).map_err(|failure| failure)?;
-    let fields = Fields::parse(query.get("fieldSelector"), &kind, |path| resource.selectable(path))?;
+    let only = match (resource.fields.is_empty(), resource.namespaced) {
+        (false, _) => "",
+        (true, true) => "\"metadata.name\", \"metadata.namespace\"",
+        (true, false) => "\"metadata.name\"",
+    };
+    let labels = Labels::parse(query.get("labelSelector"))?;
+    let fields = Fields::parse(query.get("fieldSelector"), only, |path| resource.selectable(path))?;
     let limit = query.number("limit")?.unwrap_or(0);
     let options = ListOptions {
         selector: Selector { labels, fields },

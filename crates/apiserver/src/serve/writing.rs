@@ -51,7 +51,7 @@ pub(super) fn write(state: &State, asked: &Asked, body: &[u8]) -> Result<Respons
             let object = state.core.delete(&resource, &place.namespace, &place.name, &options)?;
             answer::object(asked, &resource, 200, &object, &[])
         }
-        ("DELETE", true) if located => {
+        ("DELETE", true) if located && resource.plural != "namespaces" => {
             let options = delete_options(asked, body)?;
             let list = super::read::options(asked, &resource)?;
             let gone = state.core.delete_collection(&resource, &place.namespace, &list, &options)?;
@@ -189,7 +189,7 @@ fn below(
                 json!({"name": name, "namespace": namespace, "creationTimestamp": crate::moment::now()}),
             );
             if items(&request, "spec.audiences").is_empty() {
-                set(&mut request, "spec.audiences", json!(["https://kubernetes.default.svc.cluster.local"]));
+                set(&mut request, "spec.audiences", json!(["https://kubernetes.default.svc"]));
             }
             crate::value::default_to(&mut request, "spec.expirationSeconds", 3600);
             crate::value::default_to(&mut request, "spec.boundObjectRef", Value::Null);
@@ -225,6 +225,7 @@ fn bind(
         }
         let mut new = old.clone();
         set(&mut new, "spec.nodeName", node.as_str());
+        state.core.place(&mut new);
         let condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": crate::moment::now()});
         let mut conditions = items(&new, "status.conditions").to_vec();
         conditions.retain(|condition| text(condition, "type") != "PodScheduled");
@@ -280,7 +281,6 @@ fn options(asked: &Asked, subresource: &str) -> Result<Write, Failure> {
         }
     };
     Ok(Write {
-        user: asked.user.name.clone(),
         manager: asked.manager(),
         dry_run: dry_run(query.all("dryRun"), kind)?,
         strictness,
@@ -310,7 +310,7 @@ fn delete_options(asked: &Asked, body: &[u8]) -> Result<DeleteOptions, Failure> 
     if let Some(other) =
         propagation.as_deref().filter(|policy| !["Background", "Foreground", "Orphan"].contains(policy))
     {
-        let known = &["Background", "Foreground", "Orphan"];
+        let known = &["Foreground", "Background", "Orphan", "nil"];
         let errors = [FieldError::not_supported("propagationPolicy", &other.into(), known)];
         return Err(Failure::invalid("meta.k8s.io", "DeleteOptions", "", &errors));
     }

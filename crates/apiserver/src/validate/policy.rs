@@ -30,7 +30,7 @@ pub(crate) fn network_policy(object: &Value, errors: &mut Errors) {
     }
     for (index, kind) in types.iter().enumerate() {
         if !["Egress", "Ingress"].contains(&kind.as_str().unwrap_or_default()) {
-            errors.push(FieldError::not_supported(format!("spec.policyTypes[{index}]"), kind, &["Egress", "Ingress"]));
+            errors.push(FieldError::not_supported(format!("spec.policyTypes[{index}]"), kind, &["Ingress", "Egress"]));
         }
     }
 }
@@ -38,12 +38,16 @@ pub(crate) fn network_policy(object: &Value, errors: &mut Errors) {
 fn policy_port(value: &Value, field: &str, errors: &mut Errors) {
     let protocol = at(value, "protocol");
     if !protocol.is_null() && !["SCTP", "TCP", "UDP"].contains(&protocol.as_str().unwrap_or_default()) {
-        errors.push(FieldError::not_supported(format!("{field}.protocol"), protocol, &["SCTP", "TCP", "UDP"]));
+        errors.push(FieldError::not_supported(format!("{field}.protocol"), protocol, &["TCP", "UDP", "SCTP"]));
     }
     let (from, until) = (at(value, "port"), at(value, "endPort"));
     if from.is_null() {
         if !until.is_null() {
-            errors.push(FieldError::required(format!("{field}.port"), "must be specified when `endPort` is specified"));
+            errors.push(FieldError::invalid(
+                format!("{field}.endPort"),
+                until,
+                "may not be specified when `port` is not specified",
+            ));
         }
         return;
     }
@@ -93,22 +97,22 @@ fn ip_block(block: &Value, field: &str, errors: &mut Errors) {
         errors.push(FieldError::invalid(format!("{field}.cidr"), &json!(cidr), CIDR));
         return;
     };
+    if net.addr() != net.network() {
+        errors.push(FieldError::invalid(format!("{field}.cidr"), &json!(cidr), HOST_BITS));
+    }
     for (index, except) in items(block, "except").iter().enumerate() {
         let field = format!("{field}.except[{index}]");
         match except.as_str().unwrap_or_default().parse::<IpNet>() {
             Err(_) => errors.push(FieldError::invalid(field, except, CIDR)),
             Ok(inner) if inner == net || !net.contains(&inner.network()) || inner.prefix_len() <= net.prefix_len() => {
-                errors.push(FieldError::invalid(
-                    field,
-                    except,
-                    &format!("must be a strict subset of `cidr`: {cidr:?}"),
-                ));
+                errors.push(FieldError::invalid(field, except, "must be a strict subset of `cidr`"));
             }
             Ok(_) => {}
         }
     }
 }
 
+const HOST_BITS: &str = "must not have bits set beyond the prefix length";
 const CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
 pub(crate) fn endpoint_slice(object: &Value, errors: &mut Errors) {
