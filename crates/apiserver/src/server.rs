@@ -153,12 +153,12 @@ impl ApiServer {
 
     /// A kubeconfig for the admin, who may do everything.
     pub fn admin_kubeconfig(&self) -> Result<String, StartError> {
-        self.kubeconfig("kubernetes-admin", &["system:masters"])
+        self.kubeconfig("kubernetes-admin", Some("system:masters"))
     }
 
-    /// A kubeconfig with a client certificate for a user in groups.
-    pub fn kubeconfig(&self, user: &str, groups: &[&str]) -> Result<String, StartError> {
-        let identity = self.authority.client(user, groups).map_err(|error| StartError::Certificates(error.into()))?;
+    /// A kubeconfig with a client certificate for a user, in a group if one is named.
+    pub fn kubeconfig(&self, user: &str, group: Option<&str>) -> Result<String, StartError> {
+        let identity = self.authority.client(user, group).map_err(|error| StartError::Certificates(error.into()))?;
         let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
         let (ca, certificate, key) = (encode(self.ca_pem()), encode(&identity.certificate), encode(&identity.key));
         Ok(format!(

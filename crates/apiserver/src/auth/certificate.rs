@@ -43,14 +43,14 @@ impl Authority {
     /// A certificate for a server with these names and addresses.
     pub(crate) fn server(&self, names: &[String]) -> Result<Identity, rcgen::Error> {
         let mut parameters = CertificateParams::new(names.to_vec())?;
-        parameters.distinguished_name = name("kube-apiserver", &[]);
+        parameters.distinguished_name = name("kube-apiserver", None);
         self.sign(parameters, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
-    /// A certificate for a user in groups.
-    pub(crate) fn client(&self, user: &str, groups: &[&str]) -> Result<Identity, rcgen::Error> {
+    /// A certificate for a user, who is in a group when one is named (a name has one organization).
+    pub(crate) fn client(&self, user: &str, group: Option<&str>) -> Result<Identity, rcgen::Error> {
         let mut parameters = CertificateParams::new(Vec::<String>::new())?;
-        parameters.distinguished_name = name(user, groups);
+        parameters.distinguished_name = name(user, group);
         parameters.subject_alt_names = Vec::<SanType>::new();
         self.sign(parameters, ExtendedKeyUsagePurpose::ClientAuth)
     }
@@ -70,17 +70,17 @@ impl Authority {
 
 fn parameters() -> CertificateParams {
     let mut parameters = CertificateParams::default();
-    parameters.distinguished_name = name("antrea-rs", &[]);
+    parameters.distinguished_name = name("antrea-rs", None);
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     parameters.key_usages =
         vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     parameters
 }
 
-fn name(common: &str, organizations: &[&str]) -> DistinguishedName {
+fn name(common: &str, organization: Option<&str>) -> DistinguishedName {
     let mut name = DistinguishedName::new();
-    for organization in organizations {
-        name.push(DnType::OrganizationName, *organization);
+    if let Some(organization) = organization {
+        name.push(DnType::OrganizationName, organization);
     }
     name.push(DnType::CommonName, common);
     name
@@ -137,9 +137,9 @@ mod tests {
     #[test]
     fn a_certificate_names_its_user_and_groups() {
         let authority = Authority::load(None).unwrap();
-        let identity = authority.client("me", &["a", "b"]).unwrap();
+        let identity = authority.client("me", Some("a")).unwrap();
         let der = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
-        assert_eq!(subject(&der), Some(("me".to_owned(), vec!["a".to_owned(), "b".to_owned()])));
+        assert_eq!(subject(&der), Some(("me".to_owned(), vec!["a".to_owned()])));
         assert_eq!(subject(&der[..20]), None);
         assert_eq!(subject(&[]), None);
     }

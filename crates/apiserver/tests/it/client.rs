@@ -15,14 +15,14 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, pem::PemObject
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
 #[derive(Clone)]
-pub struct Client {
+pub(crate) struct Client {
     address: SocketAddr,
     tls: TlsConnector,
     token: Option<String>,
 }
 
 /// A server, and a client that may do everything: a ServiceAccount with `cluster-admin`.
-pub async fn start(options: Options) -> (ApiServer, Client) {
+pub(crate) async fn start(options: Options) -> (ApiServer, Client) {
     let server = ApiServer::start(options).await.unwrap();
     let binding = serde_json::json!({
         "metadata": {"name": "test"}, "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},
@@ -36,7 +36,7 @@ pub async fn start(options: Options) -> (ApiServer, Client) {
 }
 
 impl Client {
-    pub fn new(server: &ApiServer, token: Option<String>) -> Self {
+    pub(crate) fn new(server: &ApiServer, token: Option<String>) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(server.ca_pem().as_bytes()).unwrap()).unwrap();
         let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
@@ -46,7 +46,7 @@ impl Client {
         Self { address, tls: TlsConnector::from(Arc::new(config)), token }
     }
 
-    pub async fn open(&self, method: &str, path: &str, media: &str, body: &str) -> http::Response<Incoming> {
+    pub(crate) async fn open(&self, method: &str, path: &str, media: &str, body: &str) -> http::Response<Incoming> {
         let stream = tokio::net::TcpStream::connect(self.address).await.unwrap();
         let name = ServerName::try_from(self.address.ip().to_string()).unwrap();
         let stream = self.tls.connect(name, stream).await.unwrap();
@@ -59,22 +59,22 @@ impl Client {
         sender.send_request(request.body(Full::new(Bytes::from(body.to_owned()))).unwrap()).await.unwrap()
     }
 
-    pub async fn send(&self, method: &str, path: &str, media: &str, body: &str) -> (u16, Value) {
+    pub(crate) async fn send(&self, method: &str, path: &str, media: &str, body: &str) -> (u16, Value) {
         let response = self.open(method, path, media, body).await;
         let code = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (code, serde_json::from_slice(&body).unwrap_or_default())
     }
 
-    pub async fn get(&self, path: &str) -> (u16, Value) {
+    pub(crate) async fn get(&self, path: &str) -> (u16, Value) {
         self.send("GET", path, "application/json", "").await
     }
 
-    pub async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         self.send("POST", path, "application/json", &body.to_string()).await
     }
 
-    pub async fn patch(&self, path: &str, kind: &str, body: &Value) -> (u16, Value) {
+    pub(crate) async fn patch(&self, path: &str, kind: &str, body: &Value) -> (u16, Value) {
         self.send("PATCH", path, &format!("application/{kind}"), &body.to_string()).await
     }
 }
