@@ -7,8 +7,10 @@ use std::sync::OnceLock;
 
 mod decode;
 mod normal;
+mod protobuf;
 pub(crate) use decode::decode;
 pub(crate) use normal::normalise;
+pub(crate) use protobuf::from_protobuf;
 
 /// What a field holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,6 +59,8 @@ pub(crate) struct Field {
     /// Written even when it has nothing to say.
     pub(crate) always: bool,
     pub(crate) shape: Shape,
+    /// Its number on the wire; two where it is inlined from a message of its own, none where it is never sent so.
+    pub(crate) number: (u32, u32),
 }
 
 /// The fields of an object, in the order of their names.
@@ -187,11 +191,14 @@ const ALWAYS: &[(&str, &str)] = &[
 fn read_field(of: &str, word: &str, types: &HashMap<String, usize>) -> Option<Field> {
     let mark = word.find(['?', '!'])?;
     let (name, rest) = (word.get(..mark)?, word.get(mark + 1..)?);
+    let (rest, number) = rest.split_once('#').unwrap_or((rest, "0"));
+    let (first, second) = number.split_once('.').unwrap_or((number, "0"));
+    let number = (first.parse().ok()?, second.parse().ok()?);
     let required = word.get(mark..=mark)? == "!";
     let (package, short) = of.rsplit_once('.')?;
     let top = !package.starts_with("meta.") && matches!(name, "metadata" | "spec" | "status");
     let always = required || ALWAYS.contains(&(short, name)) || (top && !short.ends_with("Spec"));
-    Some(Field { name: name.to_owned(), required, always, shape: read_shape(rest, types) })
+    Some(Field { name: name.to_owned(), required, always, shape: read_shape(rest, types), number })
 }
 
 fn read_shape(text: &str, types: &HashMap<String, usize>) -> Shape {

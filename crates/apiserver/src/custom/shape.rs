@@ -9,7 +9,8 @@ use crate::value::{at, items, text};
 pub(super) fn build(given: &Value) -> (Schema, Shape) {
     let mut schema = Schema::default();
     let meta = metadata(&mut schema);
-    let field = |name: &str, shape| Field { name: name.to_owned(), required: false, always: false, shape };
+    let field =
+        |name: &str, shape| Field { name: name.to_owned(), required: false, always: false, shape, number: (0, 0) };
     let mut fields = properties(&mut schema, given);
     fields.retain(|field| !matches!(field.name.as_str(), "apiVersion" | "kind" | "metadata"));
     fields.extend([field("apiVersion", Shape::Text), field("kind", Shape::Text)]);
@@ -49,6 +50,7 @@ fn properties(schema: &mut Schema, given: &Value) -> Vec<Field> {
             required: required.iter().any(|required| *required == name),
             always: false,
             shape: shape(schema, &inner),
+            number: (0, 0),
             name,
         })
         .collect()

@@ -129,7 +129,7 @@ fn below(
         ("status", "PATCH") => patch(state, asked, place, resource, body, "status"),
         ("scale", "PUT" | "PATCH") => {
             let current = scale_of(resource, &core.get(resource, namespace, name)?.value());
-            let mut scale = parse_any(body)?;
+            let mut scale = if asked.method == Method::PATCH { parse_any(body)? } else { parse(asked, body, "Scale")? };
             if asked.method == Method::PATCH {
                 let mut patched = current.clone();
                 match asked.content_type() {
@@ -300,7 +300,14 @@ fn dry_run<'a>(mut values: impl Iterator<Item = &'a str>, kind: &str) -> Result<
 }
 
 fn delete_options(asked: &Asked, body: &[u8]) -> Result<DeleteOptions, Failure> {
-    let given = if body.trim_ascii().is_empty() || body == b"null" { json!({}) } else { parse_any(body)? };
+    let given = match body.trim_ascii() {
+        b"" | b"null" => json!({}),
+        _ if asked.content_type() == "application/vnd.kubernetes.protobuf" => {
+            let schema = crate::schema::Schema::builtin();
+            crate::schema::from_protobuf(schema, |_, _| schema.named("meta.v1.DeleteOptions"), body).unwrap_or_default()
+        }
+        body => parse_any(body)?,
+    };
     let query = &asked.query;
     let own = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let mut propagation = own(text(&given, "propagationPolicy")).or_else(|| own(query.get("propagationPolicy")));
@@ -327,6 +334,20 @@ fn delete_options(asked: &Asked, body: &[u8]) -> Result<DeleteOptions, Failure> 
 /// Reads the body of a request that must hold an object.
 fn parse(asked: &Asked, body: &[u8], kind: &str) -> Result<Value, Failure> {
     let media = asked.content_type();
+    if media == "application/vnd.kubernetes.protobuf" {
+        let schema = crate::schema::Schema::builtin();
+        let shape_of = |api_version: &str, kind: &str| {
+            let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
+            let package = group.split('.').next().unwrap_or_default();
+            schema.named(&format!("{}.{version}.{kind}", if package.is_empty() { "core" } else { package }))
+        };
+        let object = crate::schema::from_protobuf(schema, shape_of, body);
+        return object.ok_or_else(|| {
+            Failure::bad_request(format!(
+                "the object provided is unrecognized (must be of type {kind}): it is not protobuf"
+            ))
+        });
+    }
     if !matches!(media, "" | "application/json" | "*/*") {
         let why = "the body of the request was in an unknown format - accepted media types include: application/json, \
             application/yaml, application/vnd.kubernetes.protobuf, application/cbor";
