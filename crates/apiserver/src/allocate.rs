@@ -90,9 +90,7 @@ impl Allocator {
         let mut used = self.used();
         if let Some(wanted) = wanted {
             if !range.contains(&wanted) {
-                return Err(format!(
-                    "the provided IP ({wanted}) is not in the valid range. The range of valid IPs is {range}"
-                ));
+                return Err("the provided network does not match the current range".to_owned());
             }
             return if used.addresses.insert(wanted) {
                 Ok(wanted)
@@ -425,7 +423,7 @@ mod tests {
             allocator
                 .address("IPv4", Some("10.97.0.1".parse().unwrap()))
                 .unwrap_err()
-                .contains("not in the valid range")
+                .contains("does not match the current range")
         );
     }
 

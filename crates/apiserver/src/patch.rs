@@ -73,7 +73,8 @@ fn step(target: &mut Value, operation: &Value) -> Result<(), Wrong> {
                 *place = value();
                 Ok(())
             }
-            None => Err(missing("replace", path)),
+            // Lenient, as the real server is, where there is a place for it.
+            None => add(target, path, value()).ok_or_else(|| missing("replace", path)),
         },
         "move" => {
             let from = from()?;

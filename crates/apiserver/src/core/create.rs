@@ -213,7 +213,7 @@ fn token_volume(pod: &mut Value) {
 }
 
 /// A Pod bears a Node's failure for five minutes, unless it says otherwise.
-fn tolerations(pod: &mut Value) {
+pub(super) fn tolerations(pod: &mut Value) {
     let mut all = items(pod, "spec.tolerations").to_vec();
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let tolerated = all.iter().any(|toleration| {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::create::check;
+use super::create::{check, tolerations};
 use super::{Core, Write, Written};
 use crate::failure::Failure;
 use crate::managed::{self, Writer};
@@ -148,6 +148,9 @@ impl Core {
             let api_version = resource.api_version();
             let writer = Writer { manager: &write.manager, api_version: &api_version, subresource: &write.subresource };
             managed::record(resource.schema(), &resource.shape, old, new, writer);
+        }
+        if resource.group.is_empty() && resource.kind == "Pod" && write.subresource.is_empty() {
+            tolerations(new);
         }
         let wanted = |object: &Value| {
             let mut object = object.clone();

@@ -58,7 +58,7 @@ fn properties(schema: &mut Schema, given: &Value) -> Vec<Field> {
 
 fn shape(schema: &mut Schema, given: &Value) -> Shape {
     if at(given, "x-kubernetes-int-or-string") == true {
-        return Shape::IntOrText;
+        return Shape::Any;
     }
     let atomic = text(given, "x-kubernetes-map-type") == "atomic";
     match text(given, "type") {

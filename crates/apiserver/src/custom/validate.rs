@@ -10,7 +10,12 @@ use crate::value::{at, items, text};
 
 /// Checks an object against the schema of its version.
 pub(crate) fn validate(given: &Value, object: &Value, errors: &mut Errors) {
+    let before = errors.len();
     check(given, object, "", errors);
+    if errors.len() > before && given.to_string().contains("x-kubernetes-validations") {
+        let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+        errors.push(FieldError::invalid("<nil>", &Value::Null, why));
+    }
 }
 
 fn join(path: &str, key: &str) -> String {

@@ -83,12 +83,10 @@ fn one(schema: &Schema, shape: &Shape, place: &mut Value, patch: &Value) -> Resu
     match (shape, patch) {
         (Shape::List(item, ListKind::Keyed(keys)), Value::Array(patches)) => list(schema, item, keys, place, patches),
         (Shape::List(_, ListKind::Set), Value::Array(patches)) => {
-            let mut items = place.as_array().cloned().unwrap_or_default();
-            for value in patches {
-                if !items.contains(value) {
-                    items.push(value.clone());
-                }
-            }
+            let old = place.as_array().cloned().unwrap_or_default();
+            // What is new comes first.
+            let mut items: Vec<_> = patches.iter().filter(|value| !old.contains(value)).cloned().collect();
+            items.extend(old);
             *place = items.into();
             Ok(())
         }
@@ -184,7 +182,7 @@ mod tests {
             "spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}], "containers": [{"name": "a", "image": "1"}]},
         });
         let expected = json!({
-            "metadata": {"finalizers": ["c/d", "e/f"]},
+            "metadata": {"finalizers": ["e/f", "c/d"]},
             "spec": {"containers": [{"name": "b"}, {"name": "a", "image": "1"}]},
         });
         assert_eq!(patched(pod, patch), expected);

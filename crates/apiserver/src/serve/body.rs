@@ -82,8 +82,9 @@ pub(super) fn syntax(body: &[u8], error: &serde_json::Error) -> String {
     format!("invalid character '{shown}' {place}")
 }
 
-/// The start of a body as hexadecimal digits.
+/// The start of a body, for messages.
 pub(super) fn dump(body: &[u8]) -> String {
-    let hex: String = body.iter().take(100).map(|byte| format!("{byte:02x}")).collect();
-    if body.len() > 100 { format!("{hex} ...") } else { hex }
+    let text = String::from_utf8_lossy(body);
+    let start: String = text.chars().take(30).collect();
+    if start.len() < text.len() { format!("{start} ...") } else { start }
 }
