@@ -1,0 +1,146 @@
+//! The certificate authority of a server, and whom a client's certificate names.
+
+use std::path::Path;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+
+/// A certificate and its key, as PEM.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+/// Signs the certificates of a server and of its clients.
+pub(crate) struct Authority {
+    pub(crate) pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// The authority in a directory, or a new one, which is written there.
+    pub(crate) fn load(directory: Option<&Path>) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        let files = directory.map(|directory| (directory.join("ca.crt"), directory.join("ca.key")));
+        if let Some((certificate, key)) =
+            files.as_ref().filter(|(certificate, key)| certificate.exists() && key.exists())
+        {
+            let (pem, key) =
+                (std::fs::read_to_string(certificate)?, KeyPair::from_pem(&std::fs::read_to_string(key)?)?);
+            return Ok(Self { pem, issuer: Issuer::new(parameters(), key) });
+        }
+        let key = KeyPair::generate()?;
+        let pem = parameters().self_signed(&key)?.pem();
+        if let Some((certificate, file)) = files {
+            std::fs::write(certificate, &pem)?;
+            super::token::write_private(&file, key.serialize_pem().as_bytes())?;
+        }
+        Ok(Self { pem, issuer: Issuer::new(parameters(), key) })
+    }
+
+    /// A certificate for a server with these names and addresses.
+    pub(crate) fn server(&self, names: &[String]) -> Result<Identity, rcgen::Error> {
+        let mut parameters = CertificateParams::new(names.to_vec())?;
+        parameters.distinguished_name = name("kube-apiserver", None);
+        self.sign(parameters, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    /// A certificate for a user, who is in a group when one is named (a name has one organization).
+    pub(crate) fn client(&self, user: &str, group: Option<&str>) -> Result<Identity, rcgen::Error> {
+        let mut parameters = CertificateParams::new(Vec::<String>::new())?;
+        parameters.distinguished_name = name(user, group);
+        parameters.subject_alt_names = Vec::<SanType>::new();
+        self.sign(parameters, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    fn sign(
+        &self,
+        mut parameters: CertificateParams,
+        usage: ExtendedKeyUsagePurpose,
+    ) -> Result<Identity, rcgen::Error> {
+        parameters.extended_key_usages = vec![usage];
+        parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        let key = KeyPair::generate()?;
+        let certificate = parameters.signed_by(&key, &self.issuer)?;
+        Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+}
+
+fn parameters() -> CertificateParams {
+    let mut parameters = CertificateParams::default();
+    parameters.distinguished_name = name("antrea-rs", None);
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    parameters.key_usages =
+        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    parameters
+}
+
+fn name(common: &str, organization: Option<&str>) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    if let Some(organization) = organization {
+        name.push(DnType::OrganizationName, organization);
+    }
+    name.push(DnType::CommonName, common);
+    name
+}
+
+/// The common name and the organizations of a certificate (DER) whose signature has been checked.
+pub(crate) fn subject(der: &[u8]) -> Option<(String, Vec<String>)> {
+    let (certificate, _) = element(der)?;
+    let (body, _) = element(certificate)?;
+    let mut rest = body;
+    // The version is tagged and optional; then serial number, algorithm, issuer and validity.
+    if rest.first() == Some(&0xa0) {
+        rest = element(rest)?.1;
+    }
+    for _ in 0..4 {
+        rest = element(rest)?.1;
+    }
+    let (mut sets, _) = element(rest)?;
+    let (mut common, mut organizations) = (None, Vec::new());
+    while !sets.is_empty() {
+        let (mut pairs, after) = element(sets)?;
+        while !pairs.is_empty() {
+            let (pair, more) = element(pairs)?;
+            let (kind, value) = element(pair)?;
+            let text = String::from_utf8(element(value)?.0.to_vec()).ok()?;
+            match kind {
+                [0x55, 0x04, 0x03] => common = Some(text),
+                [0x55, 0x04, 0x0a] => organizations.push(text),
+                _ => {}
+            }
+            pairs = more;
+        }
+        sets = after;
+    }
+    Some((common?, organizations))
+}
+
+/// The content of the first DER element, and what follows it.
+fn element(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = match bytes.get(1..)? {
+        [short, rest @ ..] if *short < 0x80 => (usize::from(*short), rest),
+        [0x81, a, rest @ ..] => (usize::from(*a), rest),
+        [0x82, a, b, rest @ ..] => (usize::from(u16::from_be_bytes([*a, *b])), rest),
+        _ => return None,
+    };
+    rest.split_at_checked(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject as _};
+
+    #[test]
+    fn a_certificate_names_its_user_and_groups() {
+        let authority = Authority::load(None).unwrap();
+        let identity = authority.client("me", Some("a")).unwrap();
+        let der = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
+        assert_eq!(subject(&der), Some(("me".to_owned(), vec!["a".to_owned()])));
+        assert_eq!(subject(&der[..20]), None);
+        assert_eq!(subject(&[]), None);
+    }
+}

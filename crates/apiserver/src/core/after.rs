@@ -1,0 +1,58 @@
+//! What follows a write at once, before its answer: so that what clients do next finds it done.
+
+use serde_json::{Value, json};
+
+use super::{Core, Write};
+use crate::moment;
+use crate::resources::Resource;
+use crate::value::{at, items, text};
+
+impl Core {
+    /// Carries on after an object was written, or removed.
+    pub(super) fn after(&self, resource: &Resource, object: Option<&Value>) {
+        match (resource.group.as_str(), resource.kind.as_str(), object) {
+            ("apiextensions.k8s.io", "CustomResourceDefinition", _) => self.refresh(),
+            ("", "Namespace", Some(namespace)) if text(namespace, "status.phase") == "Active" => {
+                self.furnish(text(namespace, "metadata.name"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Gives a namespace its default account and the certificate of the server.
+    fn furnish(&self, namespace: &str) {
+        let (Ok(accounts), Ok(maps)) = (self.builtin("", "serviceaccounts"), self.builtin("", "configmaps")) else {
+            return;
+        };
+        if self.get(&accounts, namespace, "default").is_err() {
+            let account = json!({"metadata": {"name": "default"}});
+            // It may be there already: then somebody was quicker.
+            let _ = self.create(&accounts, namespace, account, &Write::by("kube-controller-manager"));
+        }
+        if self.get(&maps, namespace, "kube-root-ca.crt").is_err() {
+            let note = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as \
+                the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of \
+                Kubernetes clusters.";
+            let map = json!({
+                "metadata": {"name": "kube-root-ca.crt", "annotations": {"kubernetes.io/description": note}},
+                "data": {"ca.crt": self.ca_pem},
+            });
+            let _ = self.create(&maps, namespace, map, &Write::by("kube-controller-manager"));
+        }
+    }
+}
+
+/// The status of a definition that has been accepted.
+pub(super) fn definition_status(definition: &Value) -> Value {
+    let now = moment::now();
+    let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now});
+    let storage = items(definition, "spec.versions").iter().find(|version| at(version, "storage") == true);
+    json!({
+        "acceptedNames": at(definition, "spec.names"),
+        "conditions": [
+            condition("NamesAccepted", "NoConflicts", "no conflicts found"),
+            condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        ],
+        "storedVersions": [storage.map(|version| text(version, "name")).unwrap_or_default()],
+    })
+}

@@ -1,0 +1,255 @@
+//! Create.
+
+use serde_json::{Value, json};
+
+use super::{Core, Write, Written};
+use crate::failure::{Failure, FieldError};
+use crate::managed::{self, Writer};
+use crate::moment;
+use crate::resources::Resource;
+use crate::schema::normalise;
+use crate::store::Expect;
+use crate::validate;
+use crate::value::{self, at, default_to, items, set, text};
+
+impl Core {
+    pub(crate) fn create(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        mut object: Value,
+        write: &Write,
+    ) -> Result<Written, Failure> {
+        let warnings = self.accept(resource, namespace, None, &mut object, write.strictness)?;
+        self.insert(resource, namespace, object, write, true).map(|object| Written { object, created: true, warnings })
+    }
+
+    /// Stores a new object that has been read; `record` says whether its fields belong to the writer from now on.
+    pub(super) fn insert(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        mut object: Value,
+        write: &Write,
+        record: bool,
+    ) -> Result<Value, Failure> {
+        let generated = text(&object, "metadata.name").is_empty() && !text(&object, "metadata.generateName").is_empty();
+        if generated {
+            let prefix: String = text(&object, "metadata.generateName").chars().take(58).collect();
+            set(&mut object, "metadata.name", format!("{prefix}{}", moment::suffix(5)));
+        }
+        let name = text(&object, "metadata.name").to_owned();
+        self.check_namespace(resource, namespace, &name)?;
+        if !text(&object, "metadata.resourceVersion").is_empty() {
+            return Err(Failure::new(500, "", "resourceVersion should not be set on objects to be created"));
+        }
+        for key in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+            value::remove(&mut object, &format!("metadata.{key}"));
+        }
+        if resource.has("status") && resource.kind != "Node" {
+            value::remove(&mut object, "status");
+        }
+        set(&mut object, "metadata.uid", moment::uid());
+        set(&mut object, "metadata.creationTimestamp", moment::now());
+        self.complete(resource, &mut object);
+        if record {
+            let api_version = resource.api_version();
+            let writer = Writer { manager: &write.manager, api_version: &api_version, subresource: "" };
+            managed::record(resource.schema(), &resource.shape, &Value::Null, &mut object, writer);
+        }
+        if resource.generation {
+            set(&mut object, "metadata.generation", 1);
+        }
+        self.admit_new(resource, namespace, &mut object)?;
+        let mut errors = Vec::new();
+        check(resource, &object, &mut errors);
+        if !errors.is_empty() {
+            return Err(Failure::invalid(&resource.group, &resource.kind, &name, &errors));
+        }
+        let claim = self.allocate(resource, &mut object, None, write.dry_run)?;
+        self.finish(resource, &mut object);
+        let key = resource.key(namespace, &name);
+        if write.dry_run {
+            return match self.store.get(&resource.shelf, &key) {
+                Some(_) => Err(Failure::already_exists(resource.id(), &name)),
+                None => Ok(object),
+            };
+        }
+        match self.store.put(&resource.shelf, &key, &mut object, Expect::Absent) {
+            Ok(_) => {
+                claim.keep();
+                self.after(resource, Some(&object));
+                Ok(self.seen_as(resource, object))
+            }
+            Err(_) if generated => {
+                let why = "the server was not able to generate a unique name for the object";
+                Err(Failure::already_exists(resource.id(), &name).with_cause("", why, ""))
+            }
+            Err(_) => Err(Failure::already_exists(resource.id(), &name)),
+        }
+    }
+
+    /// Fills in defaults and brings the object into its one form.
+    pub(super) fn complete(&self, resource: &Resource, object: &mut Value) {
+        if let Some(custom) = &resource.custom {
+            crate::custom::defaults(&custom.given, object);
+            // Metadata is of a built-in type in custom objects too.
+            let meta = crate::schema::Schema::builtin().named("meta.v1.ObjectMeta");
+            if let Some(metadata) = object.get_mut("metadata") {
+                normalise(crate::schema::Schema::builtin(), &meta, metadata);
+            }
+        } else {
+            // Null says nothing, so defaults see nothing.
+            normalise(resource.schema(), &resource.shape, object);
+            (resource.rules.defaults)(object);
+            normalise(resource.schema(), &resource.shape, object);
+        }
+    }
+
+    /// The form in which an object is kept.
+    pub(super) fn finish(&self, resource: &Resource, object: &mut Value) {
+        match &resource.custom {
+            Some(custom) => set(object, "apiVersion", custom.stored.as_str()),
+            None => normalise(resource.schema(), &resource.shape, object),
+        }
+    }
+
+    /// The object in the version of the resource it was asked for as.
+    pub(crate) fn seen_as(&self, resource: &Resource, mut object: Value) -> Value {
+        if resource.custom.is_some() {
+            set(&mut object, "apiVersion", resource.api_version());
+        }
+        object
+    }
+
+    /// A Pod has the labels of its Node that say where that is.
+    pub(crate) fn place(&self, pod: &mut Value) {
+        let Some(node) = self.find("", "nodes", "", text(pod, "spec.nodeName")) else { return };
+        for key in ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"] {
+            if let Some(label) = at(&node, "metadata.labels").get(key) {
+                let mut labels = at(pod, "metadata.labels").clone();
+                value::object(&mut labels).insert(key.to_owned(), label.clone());
+                set(pod, "metadata.labels", labels);
+            }
+        }
+    }
+
+    /// What the server adds to new objects, and what it does not let in.
+    fn admit_new(&self, resource: &Resource, namespace: &str, object: &mut Value) -> Result<(), Failure> {
+        match (resource.group.as_str(), resource.kind.as_str()) {
+            ("", "Namespace") => {
+                default_to(object, "spec.finalizers", json!(["kubernetes"]));
+                set(object, "status.phase", "Active");
+            }
+            ("", "Pod") => {
+                default_to(object, "spec.serviceAccountName", "default");
+                let account = text(object, "spec.serviceAccountName").to_owned();
+                set(object, "spec.serviceAccount", account.as_str());
+                if self.find("", "serviceaccounts", namespace, &account).is_none() {
+                    let why = format!(
+                        "error looking up service account {namespace}/{account}: serviceaccount \"{account}\" not found"
+                    );
+                    return Err(Failure::forbidden(resource.id(), text(object, "metadata.name"), &why));
+                }
+                self.place(object);
+                token_volume(object);
+                default_to(object, "spec.priority", 0);
+                default_to(object, "spec.preemptionPolicy", "PreemptLowerPriority");
+                tolerations(object);
+                set(object, "status", json!({"phase": "Pending", "qosClass": quality(object)}));
+            }
+            ("", "Node") => {
+                let mut taints = items(object, "spec.taints").to_vec();
+                if !taints.iter().any(|taint| text(taint, "key") == NOT_READY) {
+                    taints.push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
+                }
+                set(object, "spec.taints", taints);
+            }
+            ("apps", "DaemonSet") => {
+                let mut annotations = at(object, "metadata.annotations").clone();
+                value::object(&mut annotations).insert("deprecated.daemonset.template.generation".into(), "1".into());
+                set(object, "metadata.annotations", annotations);
+            }
+            ("apiextensions.k8s.io", _) => set(object, "status", super::after::definition_status(object)),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Until a Node says that it is ready.
+pub(crate) const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+/// Where a Pod finds the token of its account.
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Gives a Pod the token of its account, unless it has one or wants none.
+fn token_volume(pod: &mut Value) {
+    let mounts =
+        |container: &Value| items(container, "volumeMounts").iter().any(|mount| text(mount, "mountPath") == TOKEN);
+    let all = || items(pod, "spec.containers").iter().chain(items(pod, "spec.initContainers"));
+    if at(pod, "spec.automountServiceAccountToken") == false || all().all(mounts) {
+        return;
+    }
+    let name = format!("kube-api-access-{}", moment::suffix(5));
+    let field = json!({"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}});
+    let sources = json!([
+        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [field]}},
+    ]);
+    for list in ["spec.containers", "spec.initContainers"] {
+        for container in value::items_mut(pod, list) {
+            if !mounts(container) {
+                let mut own = items(container, "volumeMounts").to_vec();
+                own.push(json!({"name": name, "mountPath": TOKEN, "readOnly": true}));
+                set(container, "volumeMounts", own);
+            }
+        }
+    }
+    let mut volumes = items(pod, "spec.volumes").to_vec();
+    volumes.push(json!({"name": name, "projected": {"defaultMode": 420, "sources": sources}}));
+    set(pod, "spec.volumes", volumes);
+}
+
+/// A Pod bears a Node's failure for five minutes, unless it says otherwise.
+pub(super) fn tolerations(pod: &mut Value) {
+    let mut all = items(pod, "spec.tolerations").to_vec();
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let tolerated = all.iter().any(|toleration| {
+            let (of, effect) = (text(toleration, "key"), text(toleration, "effect"));
+            (of == key || of.is_empty()) && (effect == "NoExecute" || effect.is_empty())
+        });
+        if !tolerated {
+            all.push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}));
+        }
+    }
+    set(pod, "spec.tolerations", all);
+}
+
+/// How well a Pod's needs are stated.
+fn quality(pod: &Value) -> &'static str {
+    let containers = || items(pod, "spec.containers").iter().chain(items(pod, "spec.initContainers"));
+    let amounts = |container: &Value, kind: &str| {
+        at(container, &format!("resources.{kind}")).as_object().cloned().unwrap_or_default()
+    };
+    if containers()
+        .all(|container| amounts(container, "requests").is_empty() && amounts(container, "limits").is_empty())
+    {
+        return "BestEffort";
+    }
+    let exact = containers().all(|container| {
+        let (limits, requests) = (amounts(container, "limits"), amounts(container, "requests"));
+        ["cpu", "memory"].iter().all(|name| limits.contains_key(*name) && limits.get(*name) == requests.get(*name))
+    });
+    if exact { "Guaranteed" } else { "Burstable" }
+}
+
+/// Everything that can be wrong with an object.
+pub(super) fn check(resource: &Resource, object: &Value, errors: &mut Vec<FieldError>) {
+    validate::metadata(object, resource.namespaced, resource.names, errors);
+    match &resource.custom {
+        Some(custom) => crate::custom::validate(&custom.given, object, errors),
+        None => (resource.rules.validate)(object, errors),
+    }
+}

@@ -1,0 +1,105 @@
+//! Patch, and server-side apply.
+
+use serde_json::Value;
+
+use super::{Core, Write, Written};
+use crate::failure::Failure;
+use crate::managed::{self, Writer};
+use crate::patch;
+use crate::resources::Resource;
+use crate::value::{self, set, text};
+
+/// The kinds of patches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PatchKind {
+    Json,
+    Merge,
+    Strategic,
+    Apply,
+}
+
+impl Core {
+    pub(crate) fn patch(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        kind: PatchKind,
+        patch: &Value,
+        write: &Write,
+    ) -> Result<Written, Failure> {
+        if kind == PatchKind::Apply {
+            return self.apply(resource, namespace, name, patch, write);
+        }
+        if kind == PatchKind::Strategic && resource.custom.is_some() {
+            let known = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+            let why =
+                format!("the body of the request was in an unknown format - accepted media types include: {known}");
+            return Err(Failure::new(415, "UnsupportedMediaType", why));
+        }
+        let mut warnings = Vec::new();
+        let written = self.modify(resource, namespace, name, write, true, |old| {
+            let mut new = old.clone();
+            match kind {
+                PatchKind::Json => patch::json(&mut new, patch)?,
+                PatchKind::Merge => patch::merge(&mut new, patch),
+                PatchKind::Strategic | PatchKind::Apply => {
+                    patch::strategic(resource.schema(), &resource.shape, &mut new, patch)?;
+                }
+            }
+            warnings = self.accept(resource, namespace, Some(name), &mut new, write.strictness)?;
+            Ok(new)
+        })?;
+        Ok(Written { warnings, ..written })
+    }
+
+    fn apply(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        config: &Value,
+        write: &Write,
+    ) -> Result<Written, Failure> {
+        let mut config = config.clone();
+        if write.manager.is_empty() {
+            let errors = [crate::failure::FieldError::required("fieldManager", "is required for apply patch")];
+            return Err(Failure::invalid("meta.k8s.io", "PatchOptions", "", &errors));
+        }
+        if !value::at(&config, "metadata.managedFields").is_null() {
+            return Err(Failure::bad_request("metadata.managedFields must be nil"));
+        }
+        for key in ["apiVersion", "kind"] {
+            if text(&config, key).is_empty() {
+                let message = format!("Object '{}' is missing in '{config}'", if key == "kind" { "Kind" } else { key });
+                return Err(Failure::bad_request(message));
+            }
+        }
+        let warnings = self.accept(resource, namespace, Some(name), &mut config, write.strictness)?;
+        let api_version = resource.api_version();
+        let writer = Writer { manager: &write.manager, api_version: &api_version, subresource: &write.subresource };
+        let (schema, shape) = (resource.schema(), &resource.shape);
+        loop {
+            let result = self.modify(resource, namespace, name, write, false, |old| {
+                let mut merged = managed::apply(schema, shape, old, &config, writer, write.force)?;
+                let asked = text(&config, "metadata.resourceVersion");
+                set(
+                    &mut merged,
+                    "metadata.resourceVersion",
+                    if asked.is_empty() { text(old, "metadata.resourceVersion") } else { asked },
+                );
+                Ok(merged)
+            });
+            match result {
+                Err(failure) if failure.code == 404 && write.subresource.is_empty() => {}
+                result => return result.map(|written| Written { warnings, ..written }),
+            }
+            let merged = managed::apply(schema, shape, &Value::Null, &config, writer, write.force)?;
+            match self.insert(resource, namespace, merged, write, false) {
+                // Somebody else has made it meanwhile.
+                Err(failure) if failure.reason == "AlreadyExists" => {}
+                result => return result.map(|object| Written { object, created: true, warnings }),
+            }
+        }
+    }
+}

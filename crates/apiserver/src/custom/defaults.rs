@@ -1,0 +1,31 @@
+//! Defaults in structural schemas.
+
+use serde_json::Value;
+
+use crate::value::at;
+
+/// Fills in the defaults of all fields that are not there.
+pub(crate) fn defaults(given: &Value, value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            if let Some(properties) = at(given, "properties").as_object() {
+                for (name, inner) in properties {
+                    if let Some(default) = inner.get("default") {
+                        let nullable = at(inner, "nullable") == true;
+                        if map.get(name).is_none_or(|value| value.is_null() && !nullable) {
+                            map.insert(name.clone(), default.clone());
+                        }
+                    }
+                    if let Some(value) = map.get_mut(name) {
+                        defaults(inner, value);
+                    }
+                }
+            }
+            if let Some(inner) = given.get("additionalProperties").filter(|inner| inner.is_object()) {
+                map.values_mut().for_each(|value| defaults(inner, value));
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(|value| defaults(at(given, "items"), value)),
+        _ => {}
+    }
+}

@@ -1,0 +1,66 @@
+//! Merging an applied configuration into an object, and taking fields out again.
+
+use serde_json::{Map, Value};
+
+use super::compare::{atomic, child, key_step, value_step};
+use super::fields::Step;
+use crate::schema::{ListKind, Schema, Shape};
+
+/// Merges `config` into `target` by the kinds of lists and maps.
+pub(super) fn merge(schema: &Schema, shape: &Shape, target: &mut Value, config: &Value) {
+    match (shape, config) {
+        (_, Value::Object(fields)) if !atomic(schema, shape) => {
+            if fields.is_empty() && target.is_object() {
+                return;
+            }
+            let target = crate::value::object(target);
+            for (key, value) in fields {
+                merge(schema, &child(schema, shape, key), target.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (Shape::List(item, ListKind::Keyed(keys)), Value::Array(values)) => {
+            list(target, values, |value| key_step(keys, value), |place, value| merge(schema, item, place, value));
+        }
+        (Shape::List(_, ListKind::Set), Value::Array(values)) => list(target, values, value_step, |_, _| {}),
+        _ => *target = config.clone(),
+    }
+}
+
+/// What was there keeps its place; what is new comes after it, in the order of the configuration.
+fn list(target: &mut Value, config: &[Value], step: impl Fn(&Value) -> Step, join: impl Fn(&mut Value, &Value)) {
+    let mut merged = target.as_array().cloned().unwrap_or_default();
+    for value in config {
+        let id = step(value);
+        match merged.iter_mut().find(|item| step(item) == id) {
+            Some(item) => join(item, value),
+            None => merged.push(value.clone()),
+        }
+    }
+    *target = merged.into();
+}
+
+/// Takes what a path leads to out of an object.
+pub(super) fn remove(target: &mut Value, path: &[Step]) {
+    let [first, rest @ ..] = path else { return };
+    let Some((kind, text)) = first.split_at_checked(2) else { return };
+    match (kind, target) {
+        ("f:", Value::Object(map)) if rest.is_empty() => drop(map.remove(text)),
+        ("f:", Value::Object(map)) => {
+            if let Some(inner) = map.get_mut(text) {
+                remove(inner, rest);
+            }
+        }
+        ("k:", Value::Array(items)) => {
+            let keys: Map<String, Value> = serde_json::from_str(text).unwrap_or_default();
+            let names: Vec<_> = keys.keys().cloned().collect();
+            let matches = |item: &Value| key_step(&names, item) == *first;
+            if rest.is_empty() {
+                items.retain(|item| !matches(item));
+            } else if let Some(item) = items.iter_mut().find(|item| matches(item)) {
+                remove(item, rest);
+            }
+        }
+        ("v:", Value::Array(items)) => items.retain(|item| value_step(item) != *first),
+        _ => {}
+    }
+}

@@ -1,0 +1,95 @@
+//! Amounts such as `100m` and `1Gi`.
+
+/// The one way to write an amount, or none when it is not one.
+pub(crate) fn canonical(text: &str) -> Option<String> {
+    let digits = text.trim_start_matches(['+', '-']);
+    let split = digits.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(digits.len());
+    let (number, suffix) = (digits.get(..split)?, digits.get(split..)?);
+    let negative = text.starts_with('-');
+    if number.is_empty() || number.matches('.').count() > 1 || number == "." || text.len() - digits.len() > 1 {
+        return None;
+    }
+    if let Some(power) =
+        ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].iter().position(|unit| *unit == suffix).filter(|&at| at > 0)
+    {
+        if number.contains('.') {
+            return Some(text.trim_start_matches('+').to_owned());
+        }
+        let mut amount: u128 = number.parse().ok()?;
+        let mut power = power;
+        while amount >= 1024 && amount.is_multiple_of(1024) && power < 6 {
+            (amount, power) = (amount / 1024, power + 1);
+        }
+        let unit = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].get(power)?;
+        return Some(format!("{}{amount}{unit}", if negative { "-" } else { "" }));
+    }
+    let exponent: i32 = match suffix {
+        "n" => -9,
+        "u" => -6,
+        "m" => -3,
+        "" => 0,
+        "k" => 3,
+        "M" => 6,
+        "G" => 9,
+        "T" => 12,
+        "P" => 15,
+        "E" => 18,
+        _ => return suffix.strip_prefix(['e', 'E']).and_then(|rest| rest.parse::<i32>().ok()).map(|_| text.to_owned()),
+    };
+    decimal(negative, number, exponent)
+}
+
+/// Digits with a point, times a power of ten, with the largest unit that leaves whole numbers.
+fn decimal(negative: bool, number: &str, exponent: i32) -> Option<String> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let mut amount: u128 = format!("{whole}{fraction}").parse().ok()?;
+    let mut exponent = exponent - i32::try_from(fraction.len()).ok()?;
+    if amount == 0 {
+        return Some("0".to_owned());
+    }
+    while amount.is_multiple_of(10) && exponent < 18 {
+        (amount, exponent) = (amount / 10, exponent + 1);
+    }
+    while exponent.rem_euclid(3) != 0 {
+        (amount, exponent) = (amount.checked_mul(10)?, exponent - 1);
+    }
+    while exponent < -9 {
+        (amount, exponent) = (amount.div_ceil(1000), exponent + 3);
+    }
+    let unit = match exponent {
+        -9 => "n",
+        -6 => "u",
+        -3 => "m",
+        0 => "",
+        3 => "k",
+        6 => "M",
+        9 => "G",
+        12 => "T",
+        15 => "P",
+        _ => "E",
+    };
+    Some(format!("{}{amount}{unit}", if negative { "-" } else { "" }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::canonical;
+
+    #[test]
+    fn amounts_have_one_form() {
+        for (text, expected) in [
+            ("0.1", "100m"),
+            ("1000m", "1"),
+            ("1024Mi", "1Gi"),
+            ("4", "4"),
+            ("1000", "1k"),
+            ("1.5", "1500m"),
+            ("110", "110"),
+            ("128974848", "128974848"),
+        ] {
+            assert_eq!(canonical(text).as_deref(), Some(expected), "{text}");
+        }
+        assert_eq!(canonical("1 Gi"), None);
+        assert_eq!(canonical("x"), None);
+    }
+}

@@ -1,0 +1,196 @@
+//! Objects as clients send them: fields of the right types, and which fields nobody knows.
+
+use serde_json::Value;
+
+use super::{Schema, Shape};
+
+/// What was found on the way.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Decoded {
+    /// Paths of the fields that the type does not have; they were taken out.
+    pub(crate) unknown: Vec<String>,
+}
+
+/// Checks the types of all fields and takes unknown ones out, or says what cannot be read.
+pub(crate) fn decode(schema: &Schema, shape: &Shape, value: &mut Value) -> Result<Decoded, String> {
+    let mut walk = Walk { schema, decoded: Decoded::default() };
+    let owner = match shape {
+        Shape::Type(index) => schema.get(*index).map(super::Type::short).unwrap_or_default(),
+        _ => "",
+    };
+    walk.visit(shape, value, &Place { owner, fields: String::new(), path: String::new() })?;
+    Ok(walk.decoded)
+}
+
+struct Walk<'a> {
+    schema: &'a Schema,
+    decoded: Decoded,
+}
+
+struct Place<'a> {
+    /// The type that has the field.
+    owner: &'a str,
+    /// Names of the fields on the way, for type errors.
+    fields: String,
+    /// The same with indices, for unknown fields.
+    path: String,
+}
+
+impl Walk<'_> {
+    fn visit(&mut self, shape: &Shape, value: &mut Value, place: &Place<'_>) -> Result<(), String> {
+        if value.is_null() {
+            return Ok(());
+        }
+        match (shape, &mut *value) {
+            (Shape::Any, _) | (Shape::Text, Value::String(_)) | (Shape::Bool, Value::Bool(_)) => Ok(()),
+            (Shape::Time | Shape::MicroTime, Value::String(text)) => match crate::moment::parse_rfc3339(text) {
+                Some(_) => Ok(()),
+                None => Err(format!(
+                    "parsing time \"{text}\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"{text}\" as \"2006\""
+                )),
+            },
+            (Shape::IntOrText, Value::String(_)) | (Shape::Double, Value::Number(_)) => Ok(()),
+            (Shape::Quantity, Value::String(text)) => match crate::quantity::canonical(text) {
+                Some(text) => {
+                    *value = text.into();
+                    Ok(())
+                }
+                None => {
+                    Err("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+                        .into())
+                }
+            },
+            (Shape::Quantity, Value::Number(number)) => {
+                *value = number.to_string().into();
+                Ok(())
+            }
+            (Shape::Bytes, Value::String(text)) => {
+                use base64::Engine as _;
+                match base64::engine::general_purpose::STANDARD.decode(text.as_bytes()) {
+                    Ok(_) => Ok(()),
+                    Err(base64::DecodeError::InvalidByte(at, _)) => {
+                        Err(format!("illegal base64 data at input byte {at}"))
+                    }
+                    Err(_) => Err(format!("illegal base64 data at input byte {}", text.len() / 4 * 4)),
+                }
+            }
+            (Shape::Int32 | Shape::IntOrText, Value::Number(number)) => match number.as_i64() {
+                Some(number) if i32::try_from(number).is_ok() => Ok(()),
+                _ => Err(self.mismatch(&format!("number {number}"), shape, place)),
+            },
+            (Shape::Int64, Value::Number(number)) => match number.as_i64() {
+                Some(_) => Ok(()),
+                None => Err(self.mismatch(&format!("number {number}"), shape, place)),
+            },
+            (Shape::List(item, _), Value::Array(values)) => {
+                for (index, value) in values.iter_mut().enumerate() {
+                    let path = format!("{}[{index}]", place.path);
+                    self.visit(item, value, &Place { owner: place.owner, fields: place.fields.clone(), path })?;
+                }
+                Ok(())
+            }
+            (Shape::Map(item, _), Value::Object(values)) => {
+                for (key, value) in values.iter_mut() {
+                    let (fields, path) = (place.fields.clone(), join(&place.path, key));
+                    self.visit(item, value, &Place { owner: place.owner, fields, path })?;
+                }
+                Ok(())
+            }
+            (Shape::Type(index), Value::Object(values)) => {
+                let Some(kind) = self.schema.get(*index) else { return Ok(()) };
+                let mut unknown = Vec::new();
+                for (key, value) in values.iter_mut() {
+                    let path = join(&place.path, key);
+                    match kind.field(key) {
+                        Some(field) => {
+                            let fields = join(&place.fields, key);
+                            self.visit(&field.shape, value, &Place { owner: kind.short(), fields, path })?;
+                        }
+                        None if kind.open => {}
+                        None => {
+                            self.decoded.unknown.push(path);
+                            unknown.push(key.clone());
+                        }
+                    }
+                }
+                values.retain(|key, _| !unknown.contains(key));
+                Ok(())
+            }
+            (shape, value) => Err(self.mismatch(kind(value), shape, place)),
+        }
+    }
+
+    fn mismatch(&self, what: &str, shape: &Shape, place: &Place<'_>) -> String {
+        let to = self.go_name(shape);
+        if place.fields.is_empty() {
+            return format!("json: cannot unmarshal {what} into Go value of type {to}");
+        }
+        format!("json: cannot unmarshal {what} into Go struct field {}.{} of type {to}", place.owner, place.fields)
+    }
+
+    /// The name that the messages of the real server have for a type.
+    fn go_name(&self, shape: &Shape) -> String {
+        match shape {
+            Shape::Text | Shape::Quantity => "string".into(),
+            Shape::Int32 | Shape::IntOrText => "int32".into(),
+            Shape::Int64 => "int64".into(),
+            Shape::Double => "float64".into(),
+            Shape::Bool => "bool".into(),
+            Shape::Bytes => "[]uint8".into(),
+            Shape::Time => "v1.Time".into(),
+            Shape::MicroTime => "v1.MicroTime".into(),
+            Shape::Any => "interface {}".into(),
+            Shape::List(item, _) => format!("[]{}", self.go_name(item)),
+            Shape::Map(item, _) => format!("map[string]{}", self.go_name(item)),
+            Shape::Type(index) => {
+                let name = self.schema.get(*index).map(|kind| kind.name.as_str()).unwrap_or_default();
+                name.split_once('.').map_or(name, |(_, rest)| rest).to_owned()
+            }
+        }
+    }
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(mut value: Value) -> (Value, Result<Decoded, String>) {
+        let schema = Schema::builtin();
+        let result = decode(schema, &schema.named("core.v1.Pod"), &mut value);
+        (value, result)
+    }
+
+    #[test]
+    fn unknown_fields_are_named_and_taken_out() {
+        let (value, result) = pod(json!({"spec": {"containers": [{"name": "c", "imag": "x"}]}, "x": 1}));
+        assert_eq!(result.unwrap().unknown, ["spec.containers[0].imag", "x"]);
+        assert_eq!(value, json!({"spec": {"containers": [{"name": "c"}]}}));
+    }
+
+    #[test]
+    fn a_field_of_the_wrong_type_is_named() {
+        let (_, result) = pod(json!({"spec": {"containers": [{"ports": [{"containerPort": "80"}]}]}}));
+        let message = "json: cannot unmarshal string into Go struct field ContainerPort.spec.containers.ports.containerPort of type int32";
+        assert_eq!(result.unwrap_err(), message);
+        let (_, result) = pod(json!({"metadata": {"labels": {"a": 1}}}));
+        let message = "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string";
+        assert_eq!(result.unwrap_err(), message);
+    }
+}

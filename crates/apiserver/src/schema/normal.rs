@@ -1,0 +1,119 @@
+//! The one form of an object: without what says nothing, with what is always said.
+
+use serde_json::{Map, Value};
+
+use super::{Field, Schema, Shape, Type};
+
+/// Switches that are off when they are not there.
+const OFF: &[&str] = &[
+    "hostNetwork",
+    "hostPID",
+    "hostIPC",
+    "stdin",
+    "stdinOnce",
+    "tty",
+    "readOnly",
+    "publishNotReadyAddresses",
+    "unschedulable",
+    "paused",
+    "insecureSkipTLSVerify",
+];
+
+/// Numbers that are nothing when they are zero.
+const ZERO: &[&str] = &[
+    "generation",
+    "observedGeneration",
+    "initialDelaySeconds",
+    "timeoutSeconds",
+    "periodSeconds",
+    "successThreshold",
+    "failureThreshold",
+    "nodePort",
+    "hostPort",
+    "healthCheckNodePort",
+    "minReadySeconds",
+    "count",
+    "weight",
+];
+
+/// Texts that may be empty and still say something.
+const EMPTY: &[(&str, &str)] = &[("EndpointPort", "name"), ("HostPathVolumeSource", "type")];
+
+/// Brings an object of a built-in type into the form in which the real server would store and send it.
+pub(crate) fn normalise(schema: &Schema, shape: &Shape, value: &mut Value) {
+    match (shape, value) {
+        (Shape::Type(index), Value::Object(map)) => {
+            let Some(kind) = schema.get(*index) else { return };
+            for field in &kind.fields {
+                if let Some(value) = map.get_mut(&field.name) {
+                    normalise(schema, &field.shape, value);
+                }
+                if map.get(&field.name).is_some_and(|value| says_nothing(kind, field, value)) {
+                    map.remove(&field.name);
+                }
+                if field.always && !map.contains_key(&field.name) {
+                    map.insert(field.name.clone(), nothing(schema, &field.shape));
+                }
+            }
+        }
+        (Shape::List(item, _), Value::Array(values)) => {
+            values.iter_mut().for_each(|value| normalise(schema, item, value));
+        }
+        (Shape::Map(item, _), Value::Object(values)) => {
+            values.values_mut().for_each(|value| normalise(schema, item, value));
+        }
+        _ => {}
+    }
+}
+
+fn says_nothing(kind: &Type, field: &Field, value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        _ if field.always => false,
+        Value::String(text) => text.is_empty() && !EMPTY.contains(&(kind.short(), field.name.as_str())),
+        Value::Array(values) => values.is_empty(),
+        Value::Object(values) => values.is_empty() && matches!(field.shape, Shape::Map(..)),
+        Value::Bool(value) => !value && OFF.contains(&field.name.as_str()),
+        Value::Number(number) => {
+            let counts = kind.short().ends_with("Status") && field.name != "terminatingReplicas";
+            number.as_i64() == Some(0) && (counts || ZERO.contains(&field.name.as_str()))
+        }
+    }
+}
+
+fn nothing(schema: &Schema, shape: &Shape) -> Value {
+    match shape {
+        Shape::Text | Shape::Quantity => "".into(),
+        Shape::Int32 | Shape::Int64 | Shape::Double | Shape::IntOrText => 0.into(),
+        Shape::Bool => false.into(),
+        Shape::Type(_) => {
+            let mut value = Value::Object(Map::new());
+            normalise(schema, shape, &mut value);
+            value
+        }
+        Shape::Bytes | Shape::Time | Shape::MicroTime | Shape::Any | Shape::List(..) | Shape::Map(..) => Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_says_nothing_goes_and_what_is_always_said_comes() {
+        let schema = Schema::builtin();
+        let mut value = json!({
+            "metadata": {"name": "a", "labels": {}, "generateName": ""},
+            "spec": {"containers": [{"name": "c", "tty": false, "securityContext": {}}], "nodeSelector": null, "hostNetwork": false},
+        });
+        normalise(schema, &schema.named("core.v1.Pod"), &mut value);
+        let expected = json!({
+            "metadata": {"name": "a"},
+            "spec": {"containers": [{"name": "c", "resources": {}, "securityContext": {}}]},
+            "status": {},
+        });
+        assert_eq!(value, expected);
+    }
+}

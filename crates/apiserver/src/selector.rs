@@ -1,0 +1,287 @@
+//! Label and field selectors.
+
+use std::collections::BTreeMap;
+
+use memchr::memmem;
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::names;
+use crate::value;
+
+/// What selectors look at in an object.
+#[derive(Debug, Default)]
+pub(crate) struct Attributes {
+    labels: BTreeMap<String, String>,
+    object: Value,
+}
+
+impl Attributes {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self::of_value(serde_json::from_slice(bytes).unwrap_or_default())
+    }
+
+    /// The object, without what nobody selects by.
+    pub(crate) fn object(&self) -> &Value {
+        &self.object
+    }
+
+    pub(crate) fn of_value(mut object: Value) -> Self {
+        let labels = value::at(&object, "metadata.labels").as_object().map(|labels| {
+            labels.iter().map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
+        });
+        // Never selected by, and half of an object.
+        value::remove(&mut object, "metadata.managedFields");
+        Self { labels: labels.unwrap_or_default(), object }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Test {
+    In(Vec<String>),
+    NotIn(Vec<String>),
+    Exists,
+    Absent,
+    Above(i64),
+    Below(i64),
+}
+
+/// A label selector: all of its requirements.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Labels(Vec<(String, Test)>);
+
+/// A field selector: paths and values, equal or not.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Fields(Vec<(String, bool, String)>);
+
+/// Both selectors of a request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Selector {
+    pub(crate) labels: Labels,
+    pub(crate) fields: Fields,
+}
+
+impl Selector {
+    pub(crate) fn is_everything(&self) -> bool {
+        self.labels.0.is_empty() && self.fields.0.is_empty()
+    }
+
+    pub(crate) fn matches(&self, attributes: &Attributes) -> bool {
+        self.labels.matches(|key| attributes.labels.get(key).map(String::as_str))
+            && self.fields.matches(&attributes.object)
+    }
+
+    /// Whether the object in these bytes matches; looks for the values before it reads the JSON.
+    pub(crate) fn matches_bytes(&self, bytes: &[u8]) -> bool {
+        let plain =
+            |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_alphanumeric() || b"-._/".contains(&c));
+        let found = |text: &str| !plain(text) || memmem::find(bytes, text.as_bytes()).is_some();
+        let possible = self.fields.0.iter().all(|(_, equal, value)| !equal || found(value))
+            && self.labels.0.iter().all(|(key, test)| match test {
+                Test::In(values) => found(key) && values.iter().any(|value| found(value)),
+                Test::Exists | Test::Above(_) | Test::Below(_) => found(key),
+                Test::NotIn(_) | Test::Absent => true,
+            });
+        possible && (self.is_everything() || self.matches(&Attributes::of(bytes)))
+    }
+
+    /// The name that the field selector asks for, if it asks for one.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.fields
+            .0
+            .iter()
+            .find(|(path, equal, _)| *equal && path == "metadata.name")
+            .map(|(_, _, name)| name.as_str())
+    }
+}
+
+impl Fields {
+    /// Reads `a.b=c,d!=e`; `known` says which paths the resource can be selected by,
+    /// and `version` names them when they are few.
+    pub(crate) fn parse(text: &str, version: &str, known: impl Fn(&str) -> bool) -> Result<Self, Failure> {
+        let mut terms = Vec::new();
+        for term in text.split(',').filter(|term| !term.is_empty()) {
+            let (path, equal, value) = match (term.split_once("!="), term.split_once("=="), term.split_once('=')) {
+                (Some((path, value)), _, _) => (path, false, value),
+                (_, Some((path, value)), _) | (_, _, Some((path, value))) => (path, true, value),
+                _ => {
+                    let what = format!("invalid selector: '{text}'; can't understand '{term}'");
+                    return Err(Failure::bad_request(what));
+                }
+            };
+            if !known(path) {
+                let message = match version {
+                    "" => format!("field label not supported: {path}"),
+                    only => format!("{path:?} is not a known field selector: only {only}"),
+                };
+                return Err(Failure::bad_request(message));
+            }
+            terms.push((path.to_owned(), equal, value.to_owned()));
+        }
+        Ok(Self(terms))
+    }
+
+    fn matches(&self, object: &Value) -> bool {
+        self.0.iter().all(|(path, equal, wanted)| {
+            let found = match value::at(object, path) {
+                Value::String(text) => text == wanted,
+                Value::Null => wanted.is_empty() || wanted == "false" && path == "spec.unschedulable",
+                Value::Bool(value) => *wanted == if *value { "true" } else { "false" },
+                other => serde_json::from_str::<Value>(wanted).is_ok_and(|wanted| wanted == *other),
+            };
+            found == *equal
+        })
+    }
+}
+
+impl Labels {
+    /// Reads `a=b,c!=d,e in (f,g),h,!i`.
+    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
+        let wrong = |why: String| Failure::bad_request(format!("unable to parse requirement: {why}"));
+        let mut requirements = Vec::new();
+        for term in split_terms(text) {
+            let term = term.trim();
+            if term.is_empty() {
+                if text.trim().is_empty() {
+                    continue;
+                }
+                return Err(wrong("found ',', expected: identifier after ','".into()));
+            }
+            let (key, test) =
+                read_term(term).ok_or_else(|| wrong(format!("couldn't parse the selector string \"{text}\"")))?;
+            if let Some(why) = names::qualified_name(&key).first() {
+                return Err(wrong(format!("<nil>: Invalid value: {key:?}: {why}")));
+            }
+            if let Test::In(values) | Test::NotIn(values) = &test {
+                for value in values {
+                    if let Some(why) = names::label_value(value).first() {
+                        return Err(wrong(format!("<nil>: Invalid value: {value:?}: {why}")));
+                    }
+                }
+            }
+            requirements.push((key, test));
+        }
+        Ok(Self(requirements))
+    }
+
+    /// Reads a `LabelSelector` object; an empty one selects everything.
+    pub(crate) fn of_object(selector: &Value) -> Self {
+        let mut all: Vec<_> = value::at(selector, "matchLabels")
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| (key.clone(), Test::In(vec![value.as_str().unwrap_or_default().to_owned()])))
+            .collect();
+        for term in value::items(selector, "matchExpressions") {
+            let values = || value::items(term, "values").iter().filter_map(Value::as_str).map(str::to_owned).collect();
+            let test = match value::text(term, "operator") {
+                "In" => Test::In(values()),
+                "NotIn" => Test::NotIn(values()),
+                "Exists" => Test::Exists,
+                _ => Test::Absent,
+            };
+            all.push((value::text(term, "key").to_owned(), test));
+        }
+        Self(all)
+    }
+
+    /// Whether the labels of an object match.
+    pub(crate) fn matches_labels(&self, labels: &Value) -> bool {
+        self.matches(|key| labels.get(key).and_then(Value::as_str))
+    }
+
+    fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.0.iter().all(|(key, test)| match (test, label(key)) {
+            (Test::In(values), Some(value)) => values.iter().any(|wanted| wanted == value),
+            (Test::NotIn(values), Some(value)) => values.iter().all(|other| other != value),
+            (Test::Exists, value) => value.is_some(),
+            (Test::Absent, value) => value.is_none(),
+            (Test::Above(than), Some(value)) => value.parse::<i64>().is_ok_and(|value| value > *than),
+            (Test::Below(than), Some(value)) => value.parse::<i64>().is_ok_and(|value| value < *than),
+            (Test::NotIn(_), None) => true,
+            (Test::In(_) | Test::Above(_) | Test::Below(_), None) => false,
+        })
+    }
+}
+
+/// Splits at commas that are not in parentheses.
+fn split_terms(text: &str) -> Vec<&str> {
+    let mut depth = 0u32;
+    text.split(|c: char| {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    })
+    .collect()
+}
+
+fn read_term(term: &str) -> Option<(String, Test)> {
+    let own = |text: &str| text.trim().to_owned();
+    if let Some(key) = term.strip_prefix('!') {
+        return Some((own(key), Test::Absent));
+    }
+    if let Some((key, value)) = term.split_once("!=") {
+        return Some((own(key), Test::NotIn(vec![own(value)])));
+    }
+    if let Some((key, value)) = term.split_once("==").or_else(|| term.split_once('=')) {
+        return Some((own(key), Test::In(vec![own(value)])));
+    }
+    if let Some((key, value)) = term.split_once('>') {
+        return Some((own(key), Test::Above(value.trim().parse().ok()?)));
+    }
+    if let Some((key, value)) = term.split_once('<') {
+        return Some((own(key), Test::Below(value.trim().parse().ok()?)));
+    }
+    let mut words = term.splitn(2, char::is_whitespace);
+    let (key, rest) = (words.next()?, words.next().unwrap_or_default().trim());
+    let set = |rest: &str| -> Option<Vec<String>> {
+        Some(rest.trim().strip_prefix('(')?.strip_suffix(')')?.split(',').map(own).collect())
+    };
+    let test = match (rest.strip_prefix("in"), rest.strip_prefix("notin")) {
+        (Some(values), _) => Test::In(set(values)?),
+        (_, Some(values)) => Test::NotIn(set(values)?),
+        _ if rest.is_empty() => Test::Exists,
+        _ => return None,
+    };
+    Some((own(key), test))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn selects(selector: &str, labels: Value) -> bool {
+        Labels::parse(selector).unwrap().matches_labels(&labels)
+    }
+
+    #[test]
+    fn label_selectors_select() {
+        let labels = json!({"app": "web", "tier": "front", "n": "5"});
+        for yes in ["", "app=web", "app==web,tier", "app in (db, web)", "tier notin (back)", "!x", "x!=y", "n>4", "n<6"]
+        {
+            assert!(selects(yes, labels.clone()), "{yes}");
+        }
+        for no in ["app=db", "!app", "app notin (web)", "x", "x in (y)", "app!=web", "n>5"] {
+            assert!(!selects(no, labels.clone()), "{no}");
+        }
+        assert!(Labels::parse("a in b").is_err());
+        assert!(Labels::parse("a b").is_err());
+    }
+
+    #[test]
+    fn bytes_are_searched_before_they_are_read() {
+        let fields = Fields::parse("spec.nodeName=n1", "v1", |_| true).unwrap();
+        let selector = Selector { fields, labels: Labels::parse("app=web").unwrap() };
+        let bytes = |node: &str, app: &str| {
+            json!({"metadata": {"labels": {"app": app}}, "spec": {"nodeName": node}}).to_string().into_bytes()
+        };
+        assert!(selector.matches_bytes(&bytes("n1", "web")));
+        assert!(!selector.matches_bytes(&bytes("n2", "web")));
+        assert!(!selector.matches_bytes(&bytes("n1", "db")));
+    }
+}

@@ -1,0 +1,193 @@
+//! HTTP: from a request to what the core does, and back.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, USER_AGENT};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use tokio::sync::watch;
+
+use crate::auth::{Access, Rbac, User};
+use crate::core::Core;
+use crate::failure::{Failure, Of};
+
+mod answer;
+mod body;
+mod discovery;
+mod openapi;
+mod proxy;
+mod query;
+mod read;
+mod target;
+mod watching;
+mod writing;
+pub(crate) use body::{Body, Never};
+pub(crate) use proxy::Backends;
+use query::Query;
+use target::Target;
+
+/// The largest body of a request.
+const MOST: usize = 3 * 1024 * 1024;
+
+/// What all requests share.
+pub(crate) struct State {
+    pub(crate) core: Arc<Core>,
+    pub(crate) rbac: Rbac,
+    pub(crate) backends: Backends,
+    pub(crate) bookmark_every: std::time::Duration,
+    /// Turns true when the server ends.
+    pub(crate) ending: watch::Receiver<bool>,
+}
+
+/// A request, read and understood so far.
+pub(crate) struct Asked {
+    pub(crate) user: User,
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) query: Query,
+    pub(crate) headers: HeaderMap,
+    pub(crate) target: Target,
+    pub(crate) verb: &'static str,
+}
+
+impl Asked {
+    fn header(&self, name: impl http::header::AsHeaderName) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// The media type of the body, without parameters.
+    fn content_type(&self) -> &str {
+        self.header(CONTENT_TYPE).split(';').next().unwrap_or_default().trim()
+    }
+
+    /// The name under which fields are owned.
+    fn manager(&self) -> String {
+        match self.query.get("fieldManager") {
+            "" => self.header(USER_AGENT).split('/').next().unwrap_or_default().chars().take(128).collect(),
+            manager => manager.to_owned(),
+        }
+    }
+}
+
+/// Answers a request; every failure is a `Status`.
+pub(crate) async fn serve(state: Arc<State>, certified: Option<User>, request: Request<Incoming>) -> Response<Body> {
+    match handle(&state, certified, request).await {
+        Ok(response) => response,
+        Err(failure) => answer::failure(&failure),
+    }
+}
+
+async fn handle(
+    state: &Arc<State>,
+    certified: Option<User>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Failure> {
+    let user = authenticate(state, certified, request.headers())?;
+    let query = Query::parse(request.uri().query().unwrap_or_default());
+    let path = request.uri().path().to_owned();
+    let target = Target::parse(&path);
+    let verb = target.verb(request.method(), &query);
+    let (parts, body) = request.into_parts();
+    let asked = Asked { user, method: parts.method.clone(), path, query, headers: parts.headers.clone(), target, verb };
+    authorize(state, &asked)?;
+    let elsewhere = match (asked.path.strip_prefix("/apis/").and_then(|rest| rest.split_once('/')), &asked.target) {
+        (Some((group, version)), Target::Path) => {
+            state.backends.serving(&state.core, group, version.trim_end_matches('/'))
+        }
+        _ => state.backends.of(&state.core, &asked.target),
+    };
+    if let Some(backend) = elsewhere {
+        return proxy::forward(backend, &asked, http::Request::from_parts(parts, body)).await;
+    }
+    let body = read(body).await?;
+    match &asked.target {
+        Target::Path => discovery::path(state, &asked).await,
+        Target::Resource(_) if asked.method == Method::GET => read::get(state, &asked),
+        Target::Resource(_) => writing::write(state, &asked, &body),
+    }
+}
+
+async fn read(body: Incoming) -> Result<Bytes, Failure> {
+    match Limited::new(body, MOST).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            let why = format!("Request entity too large: limit is {MOST}");
+            Err(Failure::new(413, "RequestEntityTooLarge", why))
+        }
+        Err(error) => Err(Failure::bad_request(format!("the body could not be read: {error}"))),
+    }
+}
+
+fn authenticate(state: &State, certified: Option<User>, headers: &HeaderMap) -> Result<User, Failure> {
+    let bearer = headers
+        .get(AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.strip_prefix("Bearer "));
+    let user = match (certified, bearer) {
+        (Some(user), _) => user,
+        (None, Some(token)) => {
+            state.core.whose(token.trim(), &[]).map(|(user, _)| user).ok_or_else(Failure::unauthorized)?
+        }
+        (None, None) => User::anonymous(),
+    };
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let Some(other) = header("impersonate-user") else { return Ok(user) };
+    let groups: Vec<_> = headers.get_all("impersonate-group").iter().filter_map(|value| value.to_str().ok()).collect();
+    let may = |resource: &str, name: &str| {
+        let access =
+            Access { verb: "impersonate".into(), resource: resource.into(), name: name.into(), ..Access::default() };
+        match state.rbac.allows(&state.core, &user, &access) {
+            Some(_) => Ok(()),
+            None => Err(forbidden(&user, &access)),
+        }
+    };
+    may("users", other)?;
+    groups.iter().try_for_each(|group| may("groups", group))?;
+    let mut becomes = User::named(other, &groups);
+    if let Some((namespace, _)) = other.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':')) {
+        becomes.groups.extend(["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]);
+    }
+    Ok(becomes)
+}
+
+fn authorize(state: &State, asked: &Asked) -> Result<(), Failure> {
+    let access = match &asked.target {
+        Target::Path => {
+            Access { verb: asked.method.as_str().to_lowercase(), path: asked.path.clone(), ..Access::default() }
+        }
+        Target::Resource(place) => Access {
+            verb: asked.verb.to_owned(),
+            group: place.group.clone(),
+            resource: place.resource.clone(),
+            subresource: place.subresource.clone(),
+            namespace: place.namespace.clone(),
+            name: place.name.clone(),
+            path: String::new(),
+        },
+    };
+    match state.rbac.allows(&state.core, &asked.user, &access) {
+        Some(_) => Ok(()),
+        None => Err(forbidden(&asked.user, &access)),
+    }
+}
+
+fn forbidden(user: &User, access: &Access) -> Failure {
+    let (name, verb) = (&user.name, &access.verb);
+    if !access.path.is_empty() {
+        let why = format!("User \"{name}\" cannot {verb} path \"{}\"", access.path);
+        return Failure::forbidden(Of { group: "", resource: "" }, "", &why);
+    }
+    let resource = match access.subresource.as_str() {
+        "" => access.resource.clone(),
+        subresource => format!("{}/{subresource}", access.resource),
+    };
+    let scope = match access.namespace.as_str() {
+        "" => "at the cluster scope".to_owned(),
+        namespace => format!("in the namespace \"{namespace}\""),
+    };
+    let why =
+        format!("User \"{name}\" cannot {verb} resource \"{resource}\" in API group \"{}\" {scope}", access.group);
+    Failure::forbidden(Of { group: &access.group, resource: &access.resource }, &access.name, &why)
+}

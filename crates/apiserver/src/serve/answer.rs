@@ -1,0 +1,166 @@
+//! Answers, in the form that was asked for.
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, WARNING};
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::{Asked, Body};
+use crate::failure::Failure;
+use crate::resources::Resource;
+use crate::table::{self, Include};
+use crate::value::text;
+
+/// The forms in which objects can be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    Plain,
+    Table,
+    Metadata,
+}
+
+/// The best form among those that are accepted.
+pub(super) fn form(asked: &Asked) -> Result<Form, Failure> {
+    let accept = asked.header(ACCEPT);
+    if accept.is_empty() {
+        return Ok(Form::Plain);
+    }
+    for range in accept.split(',') {
+        let mut parts = range.split(';').map(str::trim);
+        let media = parts.next().unwrap_or_default();
+        let parameter =
+            |name: &str| range.split(';').map(str::trim).find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
+        match (media, parameter("as"), parameter("v")) {
+            ("application/json" | "application/*" | "*/*", None, _) => return Ok(Form::Plain),
+            ("application/json", Some("Table"), Some("v1")) => return Ok(Form::Table),
+            ("application/json", Some("PartialObjectMetadata" | "PartialObjectMetadataList"), Some("v1")) => {
+                return Ok(Form::Metadata);
+            }
+            _ => {}
+        }
+    }
+    let known = "application/json";
+    let why = format!("only the following media types are accepted: {known}");
+    Err(Failure::new(406, "NotAcceptable", why))
+}
+
+fn include(asked: &Asked) -> Include {
+    match asked.query.get("includeObject") {
+        "None" => Include::None,
+        "Object" => Include::Object,
+        _ => Include::Metadata,
+    }
+}
+
+pub(super) fn bytes(code: u16, content_type: &'static str, body: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Body::Full(body.into()));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+pub(super) fn json(code: u16, value: &Value) -> Response<Body> {
+    let mut body = Vec::with_capacity(1024);
+    crate::store::write(&mut body, value);
+    bytes(code, "application/json", body)
+}
+
+pub(super) fn failure(failure: &Failure) -> Response<Body> {
+    let mut response = json(failure.code, &failure.to_status());
+    if failure.code == 504 || failure.code == 429 {
+        response.headers_mut().insert(http::header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}
+
+/// An object in the form that was asked for.
+pub(super) fn object(
+    asked: &Asked,
+    resource: &Resource,
+    code: u16,
+    object: &Value,
+    warnings: &[String],
+) -> Result<Response<Body>, Failure> {
+    let mut response = match form(asked)? {
+        Form::Plain => json(code, object),
+        Form::Metadata => json(code, &table::partial(object)),
+        Form::Table => {
+            let metadata = json!({"resourceVersion": text(object, "metadata.resourceVersion")});
+            json(code, &table::table(resource, std::slice::from_ref(object), metadata, include(asked), true))
+        }
+    };
+    for warning in warnings {
+        let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+            response.headers_mut().append(WARNING, value);
+        }
+    }
+    Ok(response)
+}
+
+/// An object of a watch in the form that was asked for; `first` objects of a table bring its columns.
+pub(super) fn watched(asked: &Asked, form: Form, resource: &Resource, object: &Value, first: bool) -> Value {
+    match form {
+        Form::Plain => object.clone(),
+        Form::Metadata => table::partial(object),
+        Form::Table => {
+            let metadata = json!({"resourceVersion": text(object, "metadata.resourceVersion")});
+            table::table(resource, std::slice::from_ref(object), metadata, include(asked), first)
+        }
+    }
+}
+
+/// A list in the form that was asked for.
+pub(super) fn list(
+    asked: &Asked,
+    resource: &Resource,
+    listed: &crate::core::Listed,
+) -> Result<Response<Body>, Failure> {
+    let values = || listed.objects.iter().map(crate::store::Stored::value).collect::<Vec<_>>();
+    match form(asked)? {
+        Form::Table => Ok(json(200, &table::table(resource, &values(), listed.metadata(), include(asked), true))),
+        Form::Metadata => {
+            let items: Vec<_> = values().iter().map(table::partial).collect();
+            let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": listed.metadata(), "items": items});
+            Ok(json(200, &list))
+        }
+        Form::Plain => Ok(bytes(200, "application/json", plain_list(resource, listed))),
+    }
+}
+
+/// A list, joined from the bytes of its objects.
+fn plain_list(resource: &Resource, listed: &crate::core::Listed) -> Vec<u8> {
+    let size: usize = listed.objects.iter().map(|object| object.bytes.len() + 1).sum();
+    let mut body = Vec::with_capacity(size + 256);
+    let head = format!(
+        "{{\"kind\":{:?},\"apiVersion\":{:?},\"metadata\":{},\"items\":[",
+        resource.list_kind,
+        resource.api_version(),
+        listed.metadata()
+    );
+    body.extend_from_slice(head.as_bytes());
+    // Items of built-in lists do not say what they are: the list does.
+    let prefix = match &resource.custom {
+        None => format!("{{\"kind\":{:?},\"apiVersion\":{:?},", resource.kind, resource.api_version()),
+        Some(custom) => format!("{{\"kind\":{:?},\"apiVersion\":{:?},", resource.kind, custom.stored),
+    };
+    for (index, object) in listed.objects.iter().enumerate() {
+        if index > 0 {
+            body.push(b',');
+        }
+        match object.bytes.strip_prefix(prefix.as_bytes()) {
+            Some(rest) => {
+                if resource.custom.is_some() {
+                    let head = format!("{{\"kind\":{:?},\"apiVersion\":{:?},", resource.kind, resource.api_version());
+                    body.extend_from_slice(head.as_bytes());
+                } else {
+                    body.push(b'{');
+                }
+                body.extend_from_slice(rest);
+            }
+            None => body.extend_from_slice(&object.bytes),
+        }
+    }
+    body.extend_from_slice(b"]}\n");
+    body
+}

@@ -1,0 +1,206 @@
+//! APIServices: requests for their groups go to the backend that serves them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, HOST, HeaderValue};
+use http::{Request, Response, Uri};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::target::Target;
+use super::{Asked, Body, State};
+use crate::core::Core;
+use crate::failure::Failure;
+use crate::tls;
+use crate::value::{at, items, text};
+
+/// Where a group is served.
+#[derive(Clone)]
+pub(crate) struct Backend {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    service: String,
+    url: Option<Uri>,
+    /// PEM, in base64; empty to trust anybody.
+    ca: String,
+    insecure: bool,
+}
+
+/// The addresses of the Services behind APIServices.
+#[derive(Default)]
+pub(crate) struct Backends(Mutex<BTreeMap<String, Uri>>);
+
+impl Backends {
+    /// Says where a Service (`namespace/name`) is reached.
+    pub(crate) fn set(&self, service: &str, url: Uri) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(service.to_owned(), url);
+    }
+
+    fn backend(&self, service: &Value) -> Option<Backend> {
+        let to = at(service, "spec.service");
+        if to.is_null() {
+            return None;
+        }
+        let name = format!("{}/{}", text(to, "namespace"), text(to, "name"));
+        let url = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
+        Some(Backend {
+            group: text(service, "spec.group").to_owned(),
+            version: text(service, "spec.version").to_owned(),
+            service: name,
+            url,
+            ca: text(service, "spec.caBundle").to_owned(),
+            insecure: at(service, "spec.insecureSkipTLSVerify") == true,
+        })
+    }
+
+    fn all(&self, core: &Core) -> Vec<Backend> {
+        if core.store.count("apiregistration.k8s.io/apiservices") == 0 {
+            return Vec::new();
+        }
+        core.all("apiregistration.k8s.io", "apiservices", "")
+            .iter()
+            .filter_map(|service| self.backend(service))
+            .collect()
+    }
+
+    /// The backend of what a request is about, if it has one.
+    pub(crate) fn of(&self, core: &Core, target: &Target) -> Option<Backend> {
+        let Target::Resource(place) = target else { return None };
+        self.serving(core, &place.group, &place.version)
+    }
+
+    /// The backend of a group and version.
+    pub(crate) fn serving(&self, core: &Core, group: &str, version: &str) -> Option<Backend> {
+        self.all(core).into_iter().find(|backend| backend.group == group && backend.version == version)
+    }
+
+    /// The groups and versions that are served elsewhere.
+    pub(crate) fn groups(&self, core: &Core) -> Vec<(String, String)> {
+        self.all(core).into_iter().map(|backend| (backend.group, backend.version)).collect()
+    }
+}
+
+fn unavailable(why: &str) -> Failure {
+    tracing::debug!(why, "a backend of the API is not reached");
+    Failure::new(503, "ServiceUnavailable", "service unavailable")
+}
+
+/// Sends a request on and its answer back.
+pub(super) async fn forward(
+    backend: Backend,
+    asked: &Asked,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Failure> {
+    let (mut parts, body) = request.into_parts();
+    let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
+    parts.headers.remove(AUTHORIZATION);
+    parts.headers.remove(HOST);
+    parts.version = http::Version::HTTP_11;
+    let mut header = |name: &'static str, value: &str| {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            parts.headers.append(name, value);
+        }
+    };
+    header("x-remote-user", &asked.user.name);
+    asked.user.groups.iter().for_each(|group| header("x-remote-group", group));
+    let mut response = send(&backend, &path, Request::from_parts(parts, body)).await?;
+    // Those of the connection are not the answer's.
+    for name in ["connection", "transfer-encoding", "keep-alive"] {
+        response.headers_mut().remove(name);
+    }
+    Ok(response.map(Body::Foreign))
+}
+
+async fn send<B>(backend: &Backend, path: &str, mut request: Request<B>) -> Result<Response<Incoming>, Failure>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let url =
+        backend.url.as_ref().ok_or_else(|| unavailable(&format!("no address for service {}", backend.service)))?;
+    let (host, secure) = (url.host().unwrap_or_default(), url.scheme_str() == Some("https"));
+    let port = url.port_u16().unwrap_or(if secure { 443 } else { 80 });
+    *request.uri_mut() = path.parse().map_err(|_| Failure::bad_request("the path is not one"))?;
+    if let Ok(value) = HeaderValue::from_str(&format!("{host}:{port}")) {
+        request.headers_mut().insert(HOST, value);
+    }
+    let stream = TcpStream::connect((host, port)).await.map_err(|error| unavailable(&error.to_string()))?;
+    if !secure {
+        return exchange(stream, request).await;
+    }
+    let (namespace, name) = backend.service.split_once('/').unwrap_or_default();
+    let config = tls::client(&backend.ca, backend.insecure).map_err(|error| unavailable(&error.to_string()))?;
+    let name =
+        ServerName::try_from(format!("{name}.{namespace}.svc")).map_err(|error| unavailable(&error.to_string()))?;
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+    exchange(stream.map_err(|error| unavailable(&error.to_string()))?, request).await
+}
+
+async fn exchange<S, B>(stream: S, request: Request<B>) -> Result<Response<Incoming>, Failure>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = handshake.map_err(|error| unavailable(&error.to_string()))?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "the connection to a backend of the API ended");
+        }
+    });
+    sender.send_request(request.map(Box::pin)).await.map_err(|error| unavailable(&error.to_string()))
+}
+
+/// What backends serve, for the list of everything.
+pub(super) async fn discover(state: &State) -> Vec<Value> {
+    let mut groups = Vec::new();
+    for backend in state.backends.all(&state.core) {
+        let path = format!("/apis/{}/{}", backend.group, backend.version);
+        let list = tokio::time::timeout(Duration::from_secs(5), fetch(&backend, &path)).await.ok().and_then(Result::ok);
+        let fresh = if list.is_some() { "Current" } else { "Stale" };
+        let resources: Vec<_> = items(list.as_ref().unwrap_or(&Value::Null), "resources")
+            .iter()
+            .filter_map(|row| listed(&backend, row))
+            .collect();
+        groups.push(json!({
+            "metadata": {"name": backend.group},
+            "versions": [{"version": backend.version, "resources": resources, "freshness": fresh}],
+        }));
+    }
+    groups
+}
+
+fn listed(backend: &Backend, row: &Value) -> Option<Value> {
+    let name = text(row, "name");
+    let scope = if at(row, "namespaced") == true { "Namespaced" } else { "Cluster" };
+    (!name.contains('/')).then(|| {
+        json!({
+            "resource": name, "scope": scope, "singularResource": at(row, "singularName"), "verbs": at(row, "verbs"),
+            "responseKind": {"group": backend.group, "version": backend.version, "kind": at(row, "kind")},
+            "shortNames": items(row, "shortNames"),
+        })
+    })
+}
+
+async fn fetch(backend: &Backend, path: &str) -> Result<Value, Failure> {
+    let mut request = Request::new(Full::new(Bytes::new()));
+    for (name, value) in [
+        ("x-remote-user", "system:kube-aggregator"),
+        ("x-remote-group", "system:masters"),
+        ("accept", "application/json"),
+    ] {
+        request.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    let response = send(backend, path, request).await?;
+    let body = response.into_body().collect().await.map_err(|error| unavailable(&error.to_string()))?.to_bytes();
+    serde_json::from_slice(&body).map_err(|error| unavailable(&error.to_string()))
+}

@@ -1,0 +1,247 @@
+//! Watches: what there is, then what changes, until the client or the time ends it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::answer::{self, Form};
+use super::target::Place;
+use super::{Asked, Body, State};
+use crate::core::{revision, too_large};
+use crate::failure::{Failure, FieldError};
+use crate::resources::Resource;
+use crate::selector::Selector;
+use crate::store::{Change, Event, frame};
+
+/// Events that are read at a time.
+const BATCH: usize = 256;
+/// Batches that wait for a slow reader; after that it is the history that holds events, up to its bound.
+const WAITING: usize = 4;
+
+struct Watch {
+    state: Arc<State>,
+    resource: Arc<Resource>,
+    namespace: String,
+    selector: Selector,
+    asked: Asked,
+    form: Form,
+    bookmarks: bool,
+    /// Up to here everything has been sent.
+    at: u64,
+    /// The columns of the table have been sent.
+    begun: bool,
+}
+
+pub(super) fn watch(
+    state: &Arc<State>,
+    asked: &Asked,
+    place: &Place,
+    resource: Arc<Resource>,
+    form: Form,
+) -> Result<Response<Body>, Failure> {
+    let mut options = super::read::options(asked, &resource)?;
+    if !place.name.is_empty() {
+        options.selector = Selector {
+            fields: crate::selector::Fields::parse(&format!("metadata.name={}", place.name), "", |_| true)?,
+            ..options.selector
+        };
+    }
+    let initial = asked.query.flag("sendInitialEvents");
+    if !asked.query.get("sendInitialEvents").is_empty() && options.version_match != "NotOlderThan" {
+        let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        let errors = [FieldError::forbidden("resourceVersionMatch", why)];
+        return Err(Failure::invalid("meta.k8s.io", "ListOptions", "", &errors));
+    }
+    let from = revision(&options.resource_version)?;
+    let now = state.core.store.revision();
+    if let Some(asked) = from.filter(|from| *from > now) {
+        return Err(too_large(asked, now));
+    }
+    let seconds = asked
+        .query
+        .number("timeoutSeconds")?
+        .and_then(|seconds| u64::try_from(seconds).ok())
+        .filter(|seconds| *seconds > 0);
+    // Spread over half an hour, so that clients do not all come back at once.
+    let spread = u64::from(u16::from_be_bytes(crate::moment::random())) % 1800;
+    let until = Instant::now() + Duration::from_secs(seconds.unwrap_or(1800 + spread));
+    let (sender, receiver) = mpsc::channel(WAITING);
+    let namespace = if resource.plural == "namespaces" { String::new() } else { place.namespace.clone() };
+    let watch = Watch {
+        state: state.clone(),
+        resource,
+        namespace,
+        selector: options.selector,
+        asked: Asked {
+            user: asked.user.clone(),
+            method: asked.method.clone(),
+            path: String::new(),
+            query: asked.query.clone(),
+            headers: Default::default(),
+            target: super::Target::Path,
+            verb: "watch",
+        },
+        form,
+        bookmarks: asked.query.flag("allowWatchBookmarks"),
+        at: from.unwrap_or(now),
+        begun: false,
+    };
+    let all = (from.is_none() && asked.query.get("sendInitialEvents").is_empty()) || initial;
+    tokio::spawn(watch.run(sender, all, initial, until));
+    let mut response = Response::new(Body::Stream(receiver));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
+impl Watch {
+    async fn run(mut self, sender: mpsc::Sender<Bytes>, all: bool, initial: bool, until: Instant) {
+        let mut changed = self.state.core.store.subscribe(&self.resource.shelf);
+        let mut ending = self.state.ending.clone();
+        if all {
+            let Ok(lines) = self.everything(initial) else { return };
+            for line in lines {
+                if sender.send(line).await.is_err() {
+                    return;
+                }
+            }
+        }
+        let mut bookmark = Instant::now() + self.state.bookmark_every;
+        loop {
+            changed.mark_unchanged();
+            match self.next() {
+                Ok(Some(lines)) => {
+                    if !lines.is_empty() && sender.send(lines).await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                Ok(None) => {}
+                Err(failure) => {
+                    let _ = sender.send(frame("ERROR", failure.to_status().to_string().as_bytes())).await;
+                    return;
+                }
+            }
+            tokio::select! {
+                result = changed.changed() => if result.is_err() { return },
+                () = sleep_until(bookmark), if self.bookmarks => {
+                    bookmark = Instant::now() + self.state.bookmark_every;
+                    if sender.send(self.bookmark(false)).await.is_err() {
+                        return;
+                    }
+                }
+                () = sleep_until(until) => {
+                    if self.bookmarks {
+                        let _ = sender.send(self.bookmark(false)).await;
+                    }
+                    return;
+                }
+                () = crate::server::ended(&mut ending) => return,
+                () = sender.closed() => return,
+            }
+        }
+    }
+
+    /// What there is now, as if it had just been added, and a bookmark that ends it when that was asked for.
+    fn everything(&mut self, initial: bool) -> Result<Vec<Bytes>, Failure> {
+        let options = crate::core::ListOptions { selector: self.selector.clone(), ..Default::default() };
+        let listed = self.state.core.list(&self.resource, &self.namespace, &options)?;
+        self.at = listed.revision;
+        let mut lines: Vec<_> = listed
+            .objects
+            .iter()
+            .map(|stored| match (self.form, &self.resource.custom) {
+                (Form::Plain, None) => frame("ADDED", &stored.bytes),
+                _ => self.line("ADDED", stored.value()),
+            })
+            .collect();
+        if initial && self.bookmarks {
+            lines.push(self.bookmark(true));
+        }
+        Ok(lines)
+    }
+
+    /// The lines of the next events; none when there is nothing new.
+    fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        let (events, upto) =
+            self.state.core.store.since(&self.resource.shelf, self.at, BATCH).map_err(|compacted| {
+                Failure::expired(format!("too old resource version: {} ({})", self.at, compacted.oldest))
+            })?;
+        self.at = upto;
+        if events.is_empty() {
+            return Ok(None);
+        }
+        let prefix = if self.namespace.is_empty() || !self.resource.namespaced {
+            String::new()
+        } else {
+            format!("{}/", self.namespace)
+        };
+        let mine = events.iter().filter(|event| event.key.starts_with(&prefix));
+        let lines: Vec<_> = mine.filter_map(|event| self.event(event)).collect();
+        match lines.as_slice() {
+            [one] => Ok(Some(one.clone())),
+            many => Ok(Some(many.concat().into())),
+        }
+    }
+
+    fn event(&mut self, event: &Event) -> Option<Bytes> {
+        let mut change = event.change;
+        if !self.selector.is_everything() {
+            let (after, before) = event.attributes();
+            let is = event.change != Change::Deleted && self.selector.matches(after);
+            let was = before.as_ref().is_some_and(|before| self.selector.matches(before));
+            change = match (was, is) {
+                (false, true) => Change::Added,
+                (true, true) => Change::Modified,
+                (true, false) => Change::Deleted,
+                (false, false) => return None,
+            };
+        }
+        if self.form == Form::Plain && self.resource.custom.is_none() && change == event.change {
+            return Some(event.frame.clone());
+        }
+        // Who no longer selects an object sees it go as it was, at the revision at which it went.
+        let mut object = match (&event.before, change, event.change) {
+            (Some(before), Change::Deleted, Change::Modified) => before.value(),
+            _ => event.object.value(),
+        };
+        crate::value::set(&mut object, "metadata.resourceVersion", event.object.revision.to_string());
+        Some(self.line(change.name(), object))
+    }
+
+    fn line(&mut self, change: &str, object: Value) -> Bytes {
+        let object = self.state.core.seen_as(&self.resource, object);
+        let object = answer::watched(&self.asked, self.form, &self.resource, &object, !self.begun);
+        self.begun = true;
+        let mut bytes = Vec::new();
+        crate::store::write(&mut bytes, &object);
+        frame(change, &bytes)
+    }
+
+    fn bookmark(&self, end: bool) -> Bytes {
+        let mut object = match self.form {
+            Form::Plain => {
+                json!({"kind": self.resource.kind, "apiVersion": self.resource.api_version(), "metadata": {}})
+            }
+            Form::Metadata => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {}}),
+            Form::Table => {
+                json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "columnDefinitions": null, "rows": []})
+            }
+        };
+        crate::value::set(&mut object, "metadata.resourceVersion", self.at.to_string());
+        if end && let Some(metadata) = object.get_mut("metadata") {
+            crate::value::set(metadata, "annotations", json!({"k8s.io/initial-events-end": "true"}));
+        }
+        if self.form == Form::Plain && self.resource.custom.is_none() {
+            crate::schema::normalise(self.resource.schema(), &self.resource.shape, &mut object);
+        }
+        let mut bytes = Vec::new();
+        crate::store::write(&mut bytes, &object);
+        frame("BOOKMARK", &bytes)
+    }
+}

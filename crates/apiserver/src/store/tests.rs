@@ -1,0 +1,71 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn object(name: &str, round: u64) -> Value {
+    json!({"kind": "K", "apiVersion": "v1", "metadata": {"name": name}, "round": round})
+}
+
+fn shelf() -> Arc<str> {
+    "/things".into()
+}
+
+fn names(page: &Page) -> Vec<(String, u64)> {
+    page.objects.iter().map(|(key, object)| (key.to_string(), object.value()["round"].as_u64().unwrap())).collect()
+}
+
+#[test]
+fn a_write_happens_only_on_what_was_expected() {
+    let (store, shelf) = (Shelves::new(10), shelf());
+    let first = store.put(&shelf, "a", &mut object("a", 0), Expect::Absent).unwrap();
+    assert_eq!(store.put(&shelf, "a", &mut object("a", 1), Expect::Absent).unwrap_err(), Unexpected);
+    store.put(&shelf, "a", &mut object("a", 1), Expect::Revision(first.revision)).unwrap();
+    assert_eq!(store.put(&shelf, "a", &mut object("a", 2), Expect::Revision(first.revision)).unwrap_err(), Unexpected);
+    assert_eq!(store.remove(&shelf, "a", &mut object("a", 1), first.revision).unwrap_err(), Unexpected);
+}
+
+#[test]
+fn kind_and_version_come_first_and_the_object_is_a_part_of_its_event() {
+    let (store, shelf) = (Shelves::new(10), shelf());
+    let stored = store.put(&shelf, "a", &mut object("a", 0), Expect::Absent).unwrap();
+    let (events, _) = store.since(&shelf, stored.revision - 1, 10).unwrap();
+    let line = String::from_utf8(events[0].frame.to_vec()).unwrap();
+    assert!(line.starts_with(r#"{"type":"ADDED","object":{"kind":"K","apiVersion":"v1","metadata""#), "{line}");
+    assert!(events[0].frame.as_ptr_range().contains(&stored.bytes.as_ptr()));
+}
+
+#[test]
+fn a_watch_from_before_the_history_is_told_where_it_can_start() {
+    let (store, shelf) = (Shelves::new(2), shelf());
+    for round in 0..4 {
+        store.put(&shelf, &format!("a{round}"), &mut object("a", round), Expect::Absent).unwrap();
+    }
+    assert_eq!(store.since(&shelf, 1, 10).unwrap_err(), Compacted { oldest: 3 });
+    assert_eq!(store.since(&shelf, 3, 10).unwrap().0.len(), 2);
+    store.compact();
+    assert_eq!(store.since(&shelf, 4, 10).unwrap_err(), Compacted { oldest: 5 });
+}
+
+proptest! {
+    #[test]
+    fn a_list_of_the_past_is_what_it_was_then(steps in prop::collection::vec((0..5u8, prop::bool::ANY), 1..40)) {
+        let (store, shelf) = (Shelves::new(1000), shelf());
+        let mut past = vec![(store.revision(), vec![])];
+        for (round, (name, delete)) in steps.into_iter().enumerate() {
+            let (key, round) = (format!("n/{name}"), round as u64);
+            match (store.get(&shelf, &key), delete) {
+                (Some(now), true) => drop(store.remove(&shelf, &key, &mut now.value(), now.revision).unwrap()),
+                (None, true) => {}
+                (now, false) => {
+                    let on = now.map_or(Expect::Absent, |now| Expect::Revision(now.revision));
+                    store.put(&shelf, &key, &mut object(&key, round), on).unwrap();
+                }
+            }
+            past.push((store.revision(), names(&store.list(&shelf, "n/", "", None).unwrap())));
+        }
+        for (revision, then) in past {
+            prop_assert_eq!(names(&store.list(&shelf, "n/", "", Some(revision)).unwrap()), then);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! TLS, both ways.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig, SignatureScheme};
+
+use crate::auth::Authority;
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+/// What the server shows, and whom it believes: clients may show a certificate of the authority, or none.
+pub(crate) fn server(authority: &Authority, names: &[String]) -> Result<ServerConfig, Failed> {
+    let identity = authority.server(names)?;
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes())?)?;
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).allow_unauthenticated().build()?;
+    let chain = vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes())?];
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?;
+    let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let mut config = config.with_client_cert_verifier(verifier).with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// Believes certificates of an authority (PEM in base64), or any when that is asked for.
+pub(crate) fn client(ca: &str, insecure: bool) -> Result<ClientConfig, Failed> {
+    let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    if insecure {
+        let verifier = Arc::new(Anybody(provider()));
+        return Ok(config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth());
+    }
+    let mut roots = RootCertStore::empty();
+    let pem = base64::engine::general_purpose::STANDARD.decode(ca)?;
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        roots.add(certificate?)?;
+    }
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// For APIServices with `insecureSkipTLSVerify`.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,202 @@
+//! What makes an object invalid, in the words of the real server.
+
+use serde_json::{Value, json};
+
+use crate::failure::FieldError;
+use crate::names::{self, NameRule};
+use crate::value::{at, items, text};
+
+mod config;
+mod pod;
+mod policy;
+mod service;
+mod workload;
+pub(crate) use config::{
+    api_service, binding, binding_update, config_map, custom_definition, role, secret, secret_update,
+};
+pub(crate) use pod::{pod, pod_update, template};
+pub(crate) use policy::{endpoint_slice, endpoint_slice_update, network_policy};
+pub(crate) use service::{service, service_update};
+pub(crate) use workload::{selector_update, workload};
+
+/// A list of what is wrong.
+pub(crate) type Errors = Vec<FieldError>;
+
+/// Nothing to object to.
+pub(crate) fn none(_: &Value, _: &mut Errors) {}
+
+/// Nothing to object to in a change.
+pub(crate) fn no_update(_: &Value, _: &Value, _: &mut Errors) {}
+
+/// Checks what all objects have in common.
+pub(crate) fn metadata(object: &Value, namespaced: bool, rule: NameRule, errors: &mut Errors) {
+    let (name, prefix) = (text(object, "metadata.name"), text(object, "metadata.generateName"));
+    if !prefix.is_empty() {
+        for why in rule.check(prefix, true) {
+            errors.push(FieldError::invalid("metadata.generateName", &json!(prefix), &why));
+        }
+    }
+    if name.is_empty() {
+        errors.push(FieldError::required("metadata.name", "name or generateName is required"));
+    } else {
+        for why in rule.check(name, false) {
+            errors.push(FieldError::invalid("metadata.name", &json!(name), &why));
+        }
+    }
+    let namespace = text(object, "metadata.namespace");
+    match (namespaced, namespace.is_empty()) {
+        (true, true) => errors.push(FieldError::required("metadata.namespace", "")),
+        (true, false) => {
+            for why in names::label(namespace) {
+                errors.push(FieldError::invalid("metadata.namespace", &json!(namespace), &why));
+            }
+        }
+        (false, false) => {
+            errors.push(FieldError::forbidden("metadata.namespace", "not allowed on this type"));
+        }
+        (false, true) => {}
+    }
+    labels(at(object, "metadata.labels"), "metadata.labels", errors);
+    annotations(at(object, "metadata.annotations"), errors);
+    for owner in items(object, "metadata.ownerReferences") {
+        for key in ["apiVersion", "kind", "name", "uid"] {
+            if text(owner, key).is_empty() {
+                let why = if key == "apiVersion" { "version must not be empty" } else { "must not be empty" };
+                errors.push(FieldError::invalid(format!("metadata.ownerReferences.{key}"), &json!(""), why));
+            }
+        }
+    }
+    let controllers = items(object, "metadata.ownerReferences").iter().filter(|owner| at(owner, "controller") == true);
+    if controllers.count() > 1 {
+        let why = "Only one reference can have Controller set to true";
+        errors.push(FieldError::invalid("metadata.ownerReferences", at(object, "metadata.ownerReferences"), why));
+    }
+    for finalizer in items(object, "metadata.finalizers") {
+        let name = finalizer.as_str().unwrap_or_default();
+        let wrong = names::qualified_name(name);
+        let standard = matches!(name, "orphan" | "foregroundDeletion" | "kubernetes");
+        for why in &wrong {
+            errors.push(FieldError::invalid("metadata.finalizers", finalizer, why));
+        }
+        if wrong.is_empty() && !name.contains('/') && !standard {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid("metadata.finalizers", finalizer, why));
+        }
+    }
+}
+
+/// Checks labels wherever they are.
+pub(crate) fn labels(labels: &Value, field: &str, errors: &mut Errors) {
+    for (key, value) in labels.as_object().into_iter().flatten() {
+        for why in names::qualified_name(key) {
+            errors.push(FieldError::invalid(field, &json!(key), &why));
+        }
+        for why in names::label_value(value.as_str().unwrap_or_default()) {
+            errors.push(FieldError::invalid(field, value, &why));
+        }
+    }
+}
+
+fn annotations(annotations: &Value, errors: &mut Errors) {
+    let mut size = 0;
+    for (key, value) in annotations.as_object().into_iter().flatten() {
+        for why in names::qualified_name(&key.to_lowercase()) {
+            errors.push(FieldError::invalid("metadata.annotations", &json!(key), &why));
+        }
+        size += key.len() + value.as_str().unwrap_or_default().len();
+    }
+    if size > 256 * 1024 {
+        errors.push(FieldError::too_long("metadata.annotations", 256 * 1024));
+    }
+}
+
+/// Checks what never changes in an object's metadata.
+pub(crate) fn metadata_update(new: &Value, old: &Value, errors: &mut Errors) {
+    for key in ["name", "namespace", "uid", "creationTimestamp"] {
+        let path = format!("metadata.{key}");
+        if at(new, &path) != at(old, &path) {
+            errors.push(immutable(&path, at(new, &path)));
+        }
+    }
+}
+
+/// Nobody can hold on to what is being deleted who did not before.
+pub(crate) fn no_new_finalizers(new: &Value, old: &Value, errors: &mut Errors) {
+    let before = items(old, "metadata.finalizers");
+    let added: Vec<_> = items(new, "metadata.finalizers")
+        .iter()
+        .filter(|finalizer| !before.contains(finalizer))
+        .map(Value::to_string)
+        .collect();
+    if !at(old, "metadata.deletionTimestamp").is_null() && !added.is_empty() {
+        let why = "no new finalizers can be added if the object is being deleted, found new finalizers";
+        errors.push(FieldError::forbidden("metadata.finalizers", &format!("{why} []string{{{}}}", added.join(", "))));
+    }
+}
+
+/// A field that was changed and may not be.
+pub(crate) fn immutable(field: &str, value: &Value) -> FieldError {
+    FieldError::invalid(field, value, "field is immutable")
+}
+
+/// Checks a label selector.
+pub(crate) fn label_selector(selector: &Value, field: &str, errors: &mut Errors) {
+    labels(at(selector, "matchLabels"), &format!("{field}.matchLabels"), errors);
+    for (index, term) in items(selector, "matchExpressions").iter().enumerate() {
+        let field = format!("{field}.matchExpressions[{index}]");
+        let none = items(term, "values").is_empty();
+        match text(term, "operator") {
+            "In" | "NotIn" if none => {
+                let why = "must be specified when `operator` is 'In' or 'NotIn'";
+                errors.push(FieldError::required(format!("{field}.values"), why));
+            }
+            "Exists" | "DoesNotExist" if !none => {
+                let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                errors.push(FieldError::forbidden(format!("{field}.values"), why));
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            _ => errors.push(FieldError::invalid(
+                format!("{field}.operator"),
+                at(term, "operator"),
+                "not a valid selector operator",
+            )),
+        }
+        for why in names::qualified_name(text(term, "key")) {
+            errors.push(FieldError::invalid(format!("{field}.key"), at(term, "key"), &why));
+        }
+        for (value_index, value) in items(term, "values").iter().enumerate() {
+            for why in names::label_value(value.as_str().unwrap_or_default()) {
+                errors.push(FieldError::invalid(format!("{field}.values[{value_index}]"), value, &why));
+            }
+        }
+    }
+}
+
+/// A number that must be a port.
+pub(crate) fn port(value: &Value, field: impl Into<String>, errors: &mut Errors) {
+    if !value.as_i64().is_some_and(|port| (1..=65535).contains(&port)) {
+        errors.push(FieldError::invalid(field, value, "must be between 1 and 65535, inclusive"));
+    }
+}
+
+/// A number or a name of a port.
+pub(crate) fn port_or_name(value: &Value, field: &str, errors: &mut Errors) {
+    match value.as_str() {
+        None => port(value, field, errors),
+        Some(name) => {
+            for why in names::port_name(name) {
+                errors.push(FieldError::invalid(field, value, &why));
+            }
+        }
+    }
+}
+
+/// A text that must be one of a few.
+pub(crate) fn one_of(value: &Value, field: impl Into<String>, values: &[&str], errors: &mut Errors) {
+    let field = field.into();
+    match value.as_str().unwrap_or_default() {
+        "" => errors.push(FieldError::required(field, "")),
+        text if !values.contains(&text) => errors.push(FieldError::not_supported(field, value, values)),
+        _ => {}
+    }
+}

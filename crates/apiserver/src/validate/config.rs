@@ -1,0 +1,193 @@
+//! ConfigMaps, Secrets, roles and their bindings, and what extends the API.
+
+use serde_json::{Value, json};
+
+use super::{Errors, immutable, one_of};
+use crate::failure::FieldError;
+use crate::names;
+use crate::value::{at, items, text};
+
+const MOST: usize = 1024 * 1024;
+
+pub(crate) fn config_map(object: &Value, errors: &mut Errors) {
+    let mut size = 0;
+    for list in ["data", "binaryData"] {
+        for (key, value) in at(object, list).as_object().into_iter().flatten() {
+            for why in names::config_key(key) {
+                errors.push(FieldError::invalid(format!("{list}[{key}]"), &json!(key), &why));
+            }
+            if list == "binaryData" && at(object, "data").get(key).is_some() {
+                let why = "duplicate of key present in data";
+                errors.push(FieldError::invalid(format!("{list}[{key}]"), &json!(key), why));
+            }
+            size += value.as_str().unwrap_or_default().len();
+        }
+    }
+    if size > MOST {
+        errors.push(FieldError::too_long("", MOST));
+    }
+}
+
+pub(crate) fn secret(object: &Value, errors: &mut Errors) {
+    let mut size = 0;
+    for (key, value) in at(object, "data").as_object().into_iter().flatten() {
+        for why in names::config_key(key) {
+            errors.push(FieldError::invalid(format!("data[{key}]"), &json!(key), &why));
+        }
+        size += value.as_str().unwrap_or_default().len() / 4 * 3;
+    }
+    if size > MOST {
+        errors.push(FieldError::too_long("data", MOST));
+    }
+    if text(object, "type") == "kubernetes.io/tls" {
+        for key in ["tls.crt", "tls.key"] {
+            if at(object, "data").get(key).is_none() {
+                errors.push(FieldError::required(format!("data[{key}]"), ""));
+            }
+        }
+    }
+}
+
+pub(crate) fn secret_update(new: &Value, old: &Value, errors: &mut Errors) {
+    let kind = text(old, "kind");
+    if kind == "Secret" && at(new, "type") != at(old, "type") {
+        errors.push(immutable("type", at(new, "type")));
+    }
+    if at(old, "immutable") == true {
+        if at(new, "immutable") != true {
+            errors.push(FieldError::forbidden("immutable", "field is immutable when `immutable` is set"));
+        }
+        for key in ["data", "binaryData"] {
+            if at(new, key) != at(old, key) {
+                errors.push(FieldError::forbidden(key, "field is immutable when `immutable` is set"));
+            }
+        }
+    }
+}
+
+pub(crate) fn role(object: &Value, errors: &mut Errors) {
+    let cluster = text(object, "kind") == "ClusterRole";
+    for (index, rule) in items(object, "rules").iter().enumerate() {
+        let field = format!("rules[{index}]");
+        if items(rule, "verbs").is_empty() {
+            errors.push(FieldError::required(format!("{field}.verbs"), "verbs must contain at least one value"));
+        }
+        let paths = !items(rule, "nonResourceURLs").is_empty();
+        if paths {
+            if !cluster {
+                let why = "namespaced rules cannot apply to non-resource URLs";
+                errors.push(FieldError::invalid(format!("{field}.nonResourceURLs"), at(rule, "nonResourceURLs"), why));
+            }
+            continue;
+        }
+        if items(rule, "apiGroups").is_empty() {
+            errors.push(FieldError::required(
+                format!("{field}.apiGroups"),
+                "resource rules must supply at least one api group",
+            ));
+        }
+        if items(rule, "resources").is_empty() {
+            errors.push(FieldError::required(
+                format!("{field}.resources"),
+                "resource rules must supply at least one resource",
+            ));
+        }
+    }
+}
+
+pub(crate) fn binding(object: &Value, errors: &mut Errors) {
+    let cluster = text(object, "kind") == "ClusterRoleBinding";
+    let kinds: &[&str] = if cluster { &["ClusterRole"] } else { &["Role", "ClusterRole"] };
+    if text(object, "roleRef.apiGroup") != "rbac.authorization.k8s.io" {
+        errors.push(FieldError::not_supported(
+            "roleRef.apiGroup",
+            at(object, "roleRef.apiGroup"),
+            &["rbac.authorization.k8s.io"],
+        ));
+    }
+    if !kinds.contains(&text(object, "roleRef.kind")) {
+        errors.push(FieldError::not_supported("roleRef.kind", &json!(text(object, "roleRef.kind")), kinds));
+    }
+    if text(object, "roleRef.name").is_empty() {
+        errors.push(FieldError::required("roleRef.name", ""));
+    }
+    for (index, subject) in items(object, "subjects").iter().enumerate() {
+        let field = format!("subjects[{index}]");
+        if text(subject, "name").is_empty() {
+            errors.push(FieldError::required(format!("{field}.name"), ""));
+        }
+        match text(subject, "kind") {
+            "ServiceAccount" if text(subject, "namespace").is_empty() => {
+                errors.push(FieldError::required(format!("{field}.namespace"), ""));
+            }
+            "ServiceAccount" | "User" | "Group" => {}
+            _ => errors.push(FieldError::not_supported(
+                format!("{field}.kind"),
+                at(subject, "kind"),
+                &["ServiceAccount", "User", "Group"],
+            )),
+        }
+    }
+}
+
+pub(crate) fn binding_update(new: &Value, old: &Value, errors: &mut Errors) {
+    if at(new, "roleRef") != at(old, "roleRef") {
+        errors.push(FieldError::invalid("roleRef", at(new, "roleRef"), "cannot change roleRef"));
+    }
+}
+
+pub(crate) fn custom_definition(object: &Value, errors: &mut Errors) {
+    let (group, plural) = (text(object, "spec.group"), text(object, "spec.names.plural"));
+    let name = text(object, "metadata.name");
+    if !group.is_empty() && !plural.is_empty() && name != format!("{plural}.{group}") {
+        errors.push(FieldError::invalid("metadata.name", &json!(name), "must be spec.names.plural+\".\"+spec.group"));
+    }
+    if group.is_empty() {
+        errors.push(FieldError::required("spec.group", ""));
+    } else if !group.contains('.') {
+        errors.push(FieldError::invalid("spec.group", &json!(group), "should be a domain with at least one dot"));
+    }
+    one_of(at(object, "spec.scope"), "spec.scope", &["Cluster", "Namespaced"], errors);
+    if plural.is_empty() {
+        errors.push(FieldError::required("spec.names.plural", ""));
+    }
+    if text(object, "spec.names.kind").is_empty() {
+        errors.push(FieldError::required("spec.names.kind", ""));
+    }
+    let versions = items(object, "spec.versions");
+    if versions.is_empty() {
+        let why = "must have at least one version";
+        errors.push(FieldError::required("spec.versions", why));
+    } else if versions.iter().filter(|version| at(version, "storage") == true).count() != 1 {
+        let why = "must have exactly one version marked as storage version";
+        errors.push(FieldError::invalid("spec.versions", at(object, "spec.versions"), why));
+    }
+    for (index, version) in versions.iter().enumerate() {
+        if at(version, "schema.openAPIV3Schema").is_null() {
+            errors.push(FieldError::required(
+                format!("spec.versions[{index}].schema.openAPIV3Schema"),
+                "schemas are required",
+            ));
+        }
+    }
+}
+
+pub(crate) fn api_service(object: &Value, errors: &mut Errors) {
+    let expected = format!("{}.{}", text(object, "spec.version"), text(object, "spec.group"));
+    let name = text(object, "metadata.name");
+    if name != expected {
+        errors.push(FieldError::invalid(
+            "metadata.name",
+            &json!(name),
+            &format!("must be `spec.version+\".\"+spec.group`: {expected:?}"),
+        ));
+    }
+    for key in ["groupPriorityMinimum", "versionPriority"] {
+        let value = at(object, &format!("spec.{key}"));
+        let most = if key == "versionPriority" { 1000 } else { 20000 };
+        if !value.as_i64().is_some_and(|value| (1..=most).contains(&value)) {
+            let why = format!("must be positive and less than {most}");
+            errors.push(FieldError::invalid(format!("spec.{key}"), value, &why));
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Services.
+
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+
+use super::{Errors, immutable, labels, one_of, port, port_or_name};
+use crate::failure::FieldError;
+use crate::names;
+use crate::value::{at, items, text};
+
+const FAMILIES: &[&str] = &["IPv4", "IPv6"];
+
+pub(crate) fn service(object: &Value, errors: &mut Errors) {
+    let spec = at(object, "spec");
+    let kind = text(spec, "type");
+    let headless = text(spec, "clusterIP") == "None";
+    if items(spec, "ports").is_empty() && !headless && kind != "ExternalName" {
+        errors.push(FieldError::required("spec.ports", ""));
+    }
+    match kind {
+        "LoadBalancer" => {
+            for (index, value) in items(spec, "ports").iter().enumerate() {
+                if at(value, "port") == 10250 {
+                    let why = "may not expose port 10250 externally since it is used by kubelet";
+                    errors.push(FieldError::invalid(format!("spec.ports[{index}].port"), at(value, "port"), why));
+                }
+            }
+            if headless {
+                errors.push(FieldError::invalid(
+                    "spec.clusterIPs[0]",
+                    &json!("None"),
+                    "may not be set to 'None' for LoadBalancer services",
+                ));
+            }
+        }
+        "NodePort" if headless => {
+            errors.push(FieldError::invalid(
+                "spec.clusterIPs[0]",
+                &json!("None"),
+                "may not be set to 'None' for NodePort services",
+            ));
+        }
+        "ExternalName" => {
+            let name = text(spec, "externalName");
+            let name = name.strip_suffix('.').unwrap_or(name);
+            if name.is_empty() {
+                errors.push(FieldError::required("spec.externalName", ""));
+            } else {
+                for why in names::subdomain(name) {
+                    errors.push(FieldError::invalid("spec.externalName", &json!(name), &why));
+                }
+            }
+            if !items(spec, "clusterIPs").is_empty() || !text(spec, "clusterIP").is_empty() {
+                errors
+                    .push(FieldError::forbidden("spec.clusterIPs[0]", "may not be set when `type` is 'ExternalName'"));
+            }
+        }
+        _ => {}
+    }
+    ports(spec, errors);
+    labels(at(spec, "selector"), "spec.selector", errors);
+    one_of(at(spec, "sessionAffinity"), "spec.sessionAffinity", &["ClientIP", "None"], errors);
+    affinity(spec, errors);
+    addresses(spec, errors);
+    one_of(at(spec, "type"), "spec.type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], errors);
+    policies(spec, kind, errors);
+    for (index, family) in items(spec, "ipFamilies").iter().enumerate() {
+        if !FAMILIES.contains(&family.as_str().unwrap_or_default()) {
+            errors.push(FieldError::not_supported(format!("spec.ipFamilies[{index}]"), family, FAMILIES));
+        }
+    }
+    let policy = text(spec, "ipFamilyPolicy");
+    let all = ["PreferDualStack", "RequireDualStack", "SingleStack"];
+    if !policy.is_empty() && !all.contains(&policy) {
+        errors.push(FieldError::invalid(
+            "spec.ipFamilyPolicy",
+            at(spec, "ipFamilyPolicy"),
+            "must be one of SingleStack, PreferDualStack, or RequireDualStack",
+        ));
+    }
+}
+
+fn ports(spec: &Value, errors: &mut Errors) {
+    let (list, mut seen_names, mut seen) = (items(spec, "ports"), Vec::new(), Vec::new());
+    let mut seen_nodes = Vec::new();
+    for (index, value) in list.iter().enumerate() {
+        let field = format!("spec.ports[{index}]");
+        let name = text(value, "name");
+        if name.is_empty() {
+            if list.len() > 1 {
+                errors.push(FieldError::required(format!("{field}.name"), ""));
+            }
+        } else {
+            for why in names::label(name) {
+                errors.push(FieldError::invalid(format!("{field}.name"), &json!(name), &why));
+            }
+            if seen_names.contains(&name) {
+                errors.push(FieldError::duplicate(format!("{field}.name"), &json!(name)));
+            }
+            seen_names.push(name);
+        }
+        port(at(value, "port"), format!("{field}.port"), errors);
+        one_of(at(value, "protocol"), format!("{field}.protocol"), &["SCTP", "TCP", "UDP"], errors);
+        port_or_name(at(value, "targetPort"), &format!("{field}.targetPort"), errors);
+        let app = text(value, "appProtocol");
+        if !app.is_empty() {
+            for why in names::qualified_name(app) {
+                errors.push(FieldError::invalid(format!("{field}.appProtocol"), &json!(app), &why));
+            }
+        }
+        let node = at(value, "nodePort").as_i64().unwrap_or(0);
+        if node != 0 && matches!(text(spec, "type"), "ClusterIP" | "ExternalName") {
+            let why = "may not be used when `type` is 'ClusterIP'".replace("ClusterIP", text(spec, "type"));
+            errors.push(FieldError::forbidden(format!("{field}.nodePort"), &why));
+        }
+        let both = (text(value, "protocol"), node);
+        if node != 0 && seen_nodes.contains(&both) {
+            errors.push(FieldError::duplicate(format!("{field}.nodePort"), &json!(node)));
+        }
+        seen_nodes.push(both);
+    }
+    for (index, value) in list.iter().enumerate() {
+        let both = (text(value, "protocol"), at(value, "port").as_i64());
+        if seen.contains(&both) {
+            let shown = json!({"protocol": both.0, "port": both.1});
+            errors.push(FieldError::duplicate(format!("spec.ports[{index}]"), &shown));
+        }
+        seen.push(both);
+    }
+}
+
+fn affinity(spec: &Value, errors: &mut Errors) {
+    let seconds = at(spec, "sessionAffinityConfig.clientIP.timeoutSeconds");
+    if text(spec, "sessionAffinity") == "ClientIP"
+        && !seconds.as_i64().is_some_and(|seconds| (1..=86400).contains(&seconds))
+    {
+        let field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
+        errors.push(FieldError::invalid(field, seconds, "must be greater than 0 and less than 86400"));
+    }
+}
+
+fn addresses(spec: &Value, errors: &mut Errors) {
+    let (one, all) = (text(spec, "clusterIP"), items(spec, "clusterIPs"));
+    if let Some(first) = all.first().filter(|first| !one.is_empty() && **first != one) {
+        let _ = first;
+        errors.push(FieldError::invalid("spec.clusterIPs", &json!(all), "first value must match `clusterIP`"));
+    }
+    for (index, address) in all.iter().enumerate() {
+        let text = address.as_str().unwrap_or_default();
+        if text != "None" && text.parse::<IpAddr>().is_err() {
+            let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+            errors.push(FieldError::invalid(format!("spec.clusterIPs[{index}]"), address, why));
+        }
+    }
+    for (index, address) in items(spec, "externalIPs").iter().enumerate() {
+        let field = format!("spec.externalIPs[{index}]");
+        match address.as_str().unwrap_or_default().parse::<IpAddr>() {
+            Err(_) => errors.push(FieldError::invalid(
+                field,
+                address,
+                "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+            )),
+            Ok(ip) if ip.is_unspecified() => {
+                errors.push(FieldError::invalid(field, address, &format!("may not be unspecified ({ip})")));
+            }
+            Ok(ip) if ip.is_loopback() => {
+                let range = if ip.is_ipv4() { "127.0.0.0/8" } else { "::1/128" };
+                errors.push(FieldError::invalid(
+                    field,
+                    address,
+                    &format!("may not be in the loopback range ({range})"),
+                ));
+            }
+            Ok(_) => {}
+        }
+    }
+    for (index, range) in items(spec, "loadBalancerSourceRanges").iter().enumerate() {
+        let field = format!("spec.loadBalancerSourceRanges[{index}]");
+        if text(spec, "type") != "LoadBalancer" {
+            errors.push(FieldError::forbidden(
+                "spec.loadBalancerSourceRanges",
+                "may only be used when `type` is 'LoadBalancer'",
+            ));
+            break;
+        }
+        if range.as_str().unwrap_or_default().trim().parse::<ipnet::IpNet>().is_err() {
+            let why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+            errors.push(FieldError::invalid(field, range, why));
+        }
+    }
+}
+
+fn policies(spec: &Value, kind: &str, errors: &mut Errors) {
+    let external = text(spec, "externalTrafficPolicy");
+    let exposed = matches!(kind, "NodePort" | "LoadBalancer") || !items(spec, "externalIPs").is_empty();
+    if !external.is_empty() {
+        if !exposed {
+            let why = "may only be set for externally-accessible services";
+            errors.push(FieldError::invalid("spec.externalTrafficPolicy", &json!(external), why));
+        } else if !["Cluster", "Local"].contains(&external) {
+            errors.push(FieldError::not_supported(
+                "spec.externalTrafficPolicy",
+                &json!(external),
+                &["Cluster", "Local"],
+            ));
+        }
+    }
+    let internal = text(spec, "internalTrafficPolicy");
+    if !internal.is_empty() && !["Cluster", "Local"].contains(&internal) {
+        errors.push(FieldError::not_supported("spec.internalTrafficPolicy", &json!(internal), &["Cluster", "Local"]));
+    }
+    if kind != "LoadBalancer" {
+        for key in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
+            if !at(spec, key).is_null() {
+                errors.push(FieldError::forbidden(
+                    format!("spec.{key}"),
+                    "may only be used when `type` is 'LoadBalancer'",
+                ));
+            }
+        }
+    }
+    let health = at(spec, "healthCheckNodePort").as_i64().unwrap_or(0);
+    if health != 0 && !(kind == "LoadBalancer" && external == "Local") {
+        let why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+        errors.push(FieldError::invalid("spec.healthCheckNodePort", &json!(health), why));
+    }
+}
+
+pub(crate) fn service_update(new: &Value, old: &Value, errors: &mut Errors) {
+    let was = text(old, "spec.clusterIP");
+    let external = |object: &Value| text(object, "spec.type") == "ExternalName";
+    if !external(old) && !external(new) && !was.is_empty() && text(new, "spec.clusterIP") != was {
+        let all = at(new, "spec.clusterIPs");
+        let why = "may not change once set";
+        errors.push(FieldError::invalid("spec.clusterIPs[0]", all, why));
+    }
+    if text(old, "spec.type") == "LoadBalancer"
+        && text(new, "spec.type") == "LoadBalancer"
+        && at(old, "spec.loadBalancerClass") != at(new, "spec.loadBalancerClass")
+    {
+        errors.push(FieldError::invalid(
+            "spec.loadBalancerClass",
+            at(new, "spec.loadBalancerClass"),
+            "may not change once set",
+        ));
+    }
+    let (families, before) = (items(new, "spec.ipFamilies"), items(old, "spec.ipFamilies"));
+    if let (Some(new), Some(old)) = (families.first(), before.first())
+        && new != old
+    {
+        errors.push(immutable("spec.ipFamilies[0]", new));
+    }
+}

@@ -1,0 +1,100 @@
+//! Reading and writing JSON values by dotted paths.
+
+use serde_json::{Map, Value};
+
+static NULL: Value = Value::Null;
+
+/// What is at `path`, or null.
+pub(crate) fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
+    path.split('.').try_fold(value, |value, key| value.get(key)).unwrap_or(&NULL)
+}
+
+/// The string at `path`, or the empty one.
+pub(crate) fn text<'a>(value: &'a Value, path: &str) -> &'a str {
+    at(value, path).as_str().unwrap_or_default()
+}
+
+/// The items of the list at `path`, or none.
+pub(crate) fn items<'a>(value: &'a Value, path: &str) -> &'a [Value] {
+    at(value, path).as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The items of the list at `path`, to change them; none when there is no list.
+pub(crate) fn items_mut<'a>(value: &'a mut Value, path: &str) -> &'a mut [Value] {
+    at_mut(value, path).and_then(Value::as_array_mut).map(Vec::as_mut_slice).unwrap_or_default()
+}
+
+/// What is at `path`, to change it.
+pub(crate) fn at_mut<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut Value> {
+    path.split('.').try_fold(value, |value, key| value.get_mut(key))
+}
+
+/// The value as an object; whatever else it was is replaced by an empty one.
+pub(crate) fn object(value: &mut Value) -> &mut Map<String, Value> {
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    match value {
+        Value::Object(map) => map,
+        _ => unreachable_map(),
+    }
+}
+
+#[expect(clippy::unreachable, reason = "the caller has just made the value an object")]
+fn unreachable_map<'a>() -> &'a mut Map<String, Value> {
+    unreachable!()
+}
+
+/// Puts `new` at `path`, with objects on the way to it where there are none.
+pub(crate) fn set(value: &mut Value, path: &str, new: impl Into<Value>) {
+    let last = path.split('.').fold(value, |value, key| object(value).entry(key).or_insert(Value::Null));
+    *last = new.into();
+}
+
+/// Puts `new` at `path` unless something other than null is there.
+pub(crate) fn default_to(value: &mut Value, path: &str, new: impl Into<Value>) {
+    if at(value, path).is_null() {
+        set(value, path, new);
+    }
+}
+
+/// Like [`default_to`], and replaces the empty string too.
+pub(crate) fn default_text(value: &mut Value, path: &str, new: &str) {
+    if text(value, path).is_empty() {
+        set(value, path, new);
+    }
+}
+
+/// Takes away what is at `path`.
+pub(crate) fn remove(value: &mut Value, path: &str) -> Option<Value> {
+    match path.rsplit_once('.') {
+        Some((parent, key)) => at_mut(value, parent)?.as_object_mut()?.remove(key),
+        None => value.as_object_mut()?.remove(path),
+    }
+}
+
+/// Makes what is at `path` in `to` what it is in `from`, also when it is nothing.
+pub(crate) fn copy(from: &Value, to: &mut Value, path: &str) {
+    match at(from, path) {
+        Value::Null => drop(remove(to, path)),
+        value => set(to, path, value.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn paths_reach_into_objects_and_make_them() {
+        let mut value = json!({"a": {"b": 1}});
+        assert_eq!(at(&value, "a.b"), &json!(1));
+        assert!(at(&value, "a.b.c").is_null());
+        set(&mut value, "a.c.d", "x");
+        default_to(&mut value, "a.c.d", "y");
+        assert_eq!(remove(&mut value, "a.b"), Some(json!(1)));
+        assert_eq!(value, json!({"a": {"c": {"d": "x"}}}));
+    }
+}

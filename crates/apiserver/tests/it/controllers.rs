@@ -1,0 +1,97 @@
+use std::time::Duration;
+
+use apiserver::{Local, Options, Patch};
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout_at};
+
+use crate::client::start;
+
+/// Waits until a resource is as it should be.
+async fn until(local: &Local, (version, plural): (&str, &str), what: &str, good: impl Fn(&[Value]) -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let (objects, revision) = local.list(version, plural, "", "").unwrap();
+        if good(&objects) {
+            return;
+        }
+        let changed = timeout_at(end, local.changed(version, plural, revision)).await;
+        assert!(changed.is_ok(), "{what}: {}", json!(objects));
+    }
+}
+
+fn live<'a>(pods: &'a [Value], app: &'a str) -> impl Iterator<Item = &'a Value> {
+    pods.iter()
+        .filter(move |pod| pod["metadata"]["labels"]["app"] == app && pod["metadata"]["deletionTimestamp"].is_null())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deployment_has_its_pods_and_a_service_finds_them() {
+    let (server, _) = start(Options::default()).await;
+    let local = server.local();
+    let template = |image: &str| json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": image}]}});
+    let deployment = json!({
+        "metadata": {"name": "web"},
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template("a:1")},
+    });
+    local.create("apps/v1", "deployments", "default", deployment).unwrap();
+    let service = json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}});
+    local.create("v1", "services", "default", service).unwrap();
+    until(&local, ("v1", "pods"), "three Pods", |pods| live(pods, "web").count() == 3).await;
+    let (pods, _) = local.list("v1", "pods", "default", "app=web").unwrap();
+    for (index, pod) in pods.iter().enumerate() {
+        let status = json!({"status": {"podIP": format!("10.0.0.{index}"), "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        local
+            .patch("v1", "pods", "default", pod["metadata"]["name"].as_str().unwrap(), "status", Patch::Merge, &status)
+            .unwrap();
+    }
+    let addresses = |slices: &[Value]| -> usize {
+        let of = |slice: &&Value| slice["metadata"]["labels"]["kubernetes.io/service-name"] == "web";
+        slices
+            .iter()
+            .filter(of)
+            .filter_map(|slice| slice["endpoints"].as_array())
+            .flatten()
+            .filter(|endpoint| endpoint["conditions"]["ready"] == true)
+            .count()
+    };
+    until(&local, ("discovery.k8s.io/v1", "endpointslices"), "three endpoints", |slices| addresses(slices) == 3).await;
+    until(&local, ("apps/v1", "deployments"), "available", |all| all[0]["status"]["availableReplicas"] == 3).await;
+    let change = json!({"spec": {"replicas": 2, "template": template("a:2")}});
+    local.patch("apps/v1", "deployments", "default", "web", "", Patch::Merge, &change).unwrap();
+    until(&local, ("v1", "pods"), "two new Pods", |pods| {
+        live(pods, "web").count() == 2 && live(pods, "web").all(|pod| pod["spec"]["containers"][0]["image"] == "a:2")
+    })
+    .await;
+    local.delete("apps/v1", "deployments", "default", "web", None).unwrap();
+    until(&local, ("v1", "pods"), "no Pods", |pods| live(pods, "web").count() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_set_has_a_pod_on_every_node() {
+    let (server, _) = start(Options::default()).await;
+    let local = server.local();
+    for name in ["n1", "n2"] {
+        local.create("v1", "nodes", "", json!({"metadata": {"name": name}})).unwrap();
+    }
+    let template =
+        json!({"metadata": {"labels": {"app": "d"}}, "spec": {"containers": [{"name": "c", "image": "a:1"}]}});
+    let set =
+        json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"app": "d"}}, "template": template}});
+    local.create("apps/v1", "daemonsets", "default", set).unwrap();
+    until(&local, ("v1", "pods"), "two Pods", |pods| live(pods, "d").count() == 2).await;
+    local.create("v1", "nodes", "", json!({"metadata": {"name": "n3"}})).unwrap();
+    until(&local, ("v1", "pods"), "three Pods", |pods| live(pods, "d").any(|pod| pod["spec"]["nodeName"] == "n3"))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_goes_with_all_that_is_in_it() {
+    let (server, _) = start(Options::default()).await;
+    let local = server.local();
+    local.create("v1", "namespaces", "", json!({"metadata": {"name": "x"}})).unwrap();
+    local.create("v1", "configmaps", "x", json!({"metadata": {"name": "a"}})).unwrap();
+    local.delete("v1", "namespaces", "", "x", None).unwrap();
+    until(&local, ("v1", "namespaces"), "gone", |all| all.iter().all(|namespace| namespace["metadata"]["name"] != "x"))
+        .await;
+    assert!(local.get("v1", "configmaps", "x", "a").is_err());
+}

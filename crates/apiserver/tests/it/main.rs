@@ -1,0 +1,12 @@
+//! The server over HTTPS, the way its clients use it.
+
+#[cfg(test)]
+mod client;
+#[cfg(test)]
+mod controllers;
+#[cfg(test)]
+mod kubectl;
+#[cfg(test)]
+mod requests;
+#[cfg(test)]
+mod watches;

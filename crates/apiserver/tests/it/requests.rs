@@ -1,0 +1,127 @@
+use apiserver::Options;
+use serde_json::json;
+
+use crate::client::{Client, start};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_is_made_read_changed_and_deleted() {
+    let (_server, client) = start(Options::default()).await;
+    let (code, made) =
+        client.post(MAPS, &json!({"metadata": {"name": "a", "labels": {"x": "1"}}, "data": {"k": "v"}})).await;
+    assert_eq!((code, &made["kind"]), (201, &json!("ConfigMap")));
+    assert_eq!(client.get(&format!("{MAPS}/a")).await, (200, made.clone()));
+    let (code, again) = client.post(MAPS, &json!({"metadata": {"name": "a"}})).await;
+    assert_eq!((code, again["message"].as_str()), (409, Some("configmaps \"a\" already exists")));
+    let (code, patched) = client.patch(&format!("{MAPS}/a"), "merge-patch+json", &json!({"data": {"k": "w"}})).await;
+    assert_eq!((code, &patched["data"]["k"]), (200, &json!("w")));
+    let mut stale = made.clone();
+    stale["data"]["k"] = json!("z");
+    let (code, conflict) = client.send("PUT", &format!("{MAPS}/a"), "application/json", &stale.to_string()).await;
+    assert_eq!((code, &conflict["reason"]), (409, &json!("Conflict")));
+    let (_, listed) = client.get(&format!("{MAPS}?labelSelector=x%3D1")).await;
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1);
+    assert!(listed["items"][0].get("kind").is_none());
+    let (code, gone) = client.send("DELETE", &format!("{MAPS}/a"), "application/json", "").await;
+    assert_eq!((code, &gone["status"]), (200, &json!("Success")));
+    assert_eq!(client.get(&format!("{MAPS}/a")).await.0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_show_the_list_as_it_was_when_it_began() {
+    let (server, client) = start(Options::default()).await;
+    for index in 0..5 {
+        client.post(MAPS, &json!({"metadata": {"name": format!("m{index}"), "labels": {"page": "yes"}}})).await;
+    }
+    let (_, first) = client.get(&format!("{MAPS}?limit=2&labelSelector=page")).await;
+    let token = first["metadata"]["continue"].as_str().unwrap().to_owned();
+    client.send("DELETE", &format!("{MAPS}/m3"), "application/json", "").await;
+    let (_, rest) = client.get(&format!("{MAPS}?labelSelector=page&continue={token}")).await;
+    let names: Vec<_> = rest["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].clone()).collect();
+    assert_eq!(names, ["m2", "m3", "m4"]);
+    client.post(MAPS, &json!({"metadata": {"name": "later"}})).await;
+    server.compact();
+    let (code, expired) = client.get(&format!("{MAPS}?labelSelector=page&continue={token}")).await;
+    assert_eq!((code, &expired["reason"]), (410, &json!("Expired")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_input_is_told_what_is_wrong_with_it() {
+    let (_server, client) = start(Options::default()).await;
+    let (code, _) = client.send("POST", MAPS, "application/json", "{\"a\"").await;
+    assert_eq!(code, 400);
+    let (code, status) =
+        client.post(&format!("{MAPS}?fieldValidation=Strict"), &json!({"metadata": {"name": "a"}, "dat": 1})).await;
+    assert_eq!(code, 400);
+    assert!(status["message"].as_str().unwrap().ends_with("strict decoding error: unknown field \"dat\""), "{status}");
+    let policies = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";
+    let block = json!({"metadata": {"name": "p"}, "spec": {"podSelector": {}, "ingress": [{"from": [{"ipBlock": {"cidr": "10.0.0.0/99"}}]}]}});
+    let (code, status) = client.post(policies, &block).await;
+    assert_eq!((code, &status["details"]["causes"][0]["field"]), (422, &json!("spec.ingress[0].from[0].ipBlock.cidr")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_does_what_no_role_allows() {
+    let (server, admin) = start(Options::default()).await;
+    assert_eq!(Client::new(&server, None).get(MAPS).await.0, 403);
+    assert_eq!(Client::new(&server, Some("x.y.z".into())).get(MAPS).await.0, 401);
+    let client = Client::new(&server, Some(server.token_for("default", "default").unwrap()));
+    let (code, status) = client.get(MAPS).await;
+    let message = "configmaps is forbidden: User \"system:serviceaccount:default:default\" cannot list resource \"configmaps\" in API \
+        group \"\" in the namespace \"default\"";
+    assert_eq!((code, status["message"].as_str()), (403, Some(message)));
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let role = json!({"metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]});
+    admin.post(&format!("{rbac}/roles"), &role).await;
+    let binding = json!({
+        "metadata": {"name": "r"}, "roleRef": {"kind": "Role", "name": "r"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
+    });
+    admin.post(&format!("{rbac}/rolebindings"), &binding).await;
+    assert_eq!(client.get(MAPS).await.0, 200);
+    assert_eq!(client.get("/api/v1/configmaps").await.0, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_serves_a_resource_at_once() {
+    let (_server, client) = start(Options::default()).await;
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "size": {"type": "integer", "minimum": 1}, "mode": {"type": "string", "default": "slow"},
+    }}}});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+                 "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}}, "schema": {"openAPIV3Schema": schema}}]},
+    });
+    let (code, made) = client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await;
+    assert_eq!(code, 201, "{made}");
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    let widget = |size: i64| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"size": size}});
+    assert_eq!(client.post(widgets, &widget(0)).await.0, 422);
+    let (code, made) = client.post(widgets, &widget(1)).await;
+    assert_eq!((code, &made["spec"]["mode"]), (201, &json!("slow")));
+    let (_, status) = client
+        .patch(&format!("{widgets}/w/status"), "merge-patch+json", &json!({"status": {"a": 1}, "spec": {"size": 5}}))
+        .await;
+    assert_eq!(status["spec"]["size"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_brings_everything_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { data_dir: Some(directory.path().to_owned()), ..Options::default() };
+    let (server, client) = start(options.clone()).await;
+    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
+    let (_, made) = client.post("/api/v1/namespaces/default/services", &service).await;
+    let token = server.token_for("default", "default").unwrap();
+    let ca = server.ca_pem().to_owned();
+    server.stop().await.unwrap();
+    let (server, client) = start(options).await;
+    assert_eq!(server.ca_pem(), ca);
+    assert_eq!(client.get("/api/v1/namespaces/default/services/s").await, (200, made.clone()));
+    assert_eq!(Client::new(&server, Some(token)).get("/version").await.0, 200);
+    let again =
+        json!({"metadata": {"name": "t"}, "spec": {"clusterIP": made["spec"]["clusterIP"], "ports": [{"port": 80}]}});
+    assert_eq!(client.post("/api/v1/namespaces/default/services", &again).await.0, 422, "the address is still taken");
+}
