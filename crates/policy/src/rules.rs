@@ -102,14 +102,18 @@ impl One<'_> {
         let spec = &self.policy.spec;
         let Some(selector) = self.selector(&spec.pod_selector, "spec.podSelector") else { return };
         let applied_to: BTreeSet<ObjectName> =
-            self.pods(&self.name.namespace, &selector).map(|(n, _)| n.clone()).collect();
-        for direction in self.directions() {
-            self.computed.isolated.extend(applied_to.iter().map(|pod| (direction, pod.clone())));
+            self.pods(&self.name.namespace, &selector).into_iter().map(|(name, _)| name.clone()).collect();
+        let directions = self.directions();
+        for direction in &directions {
+            self.computed.isolated.extend(applied_to.iter().map(|pod| (*direction, pod.clone())));
         }
         if applied_to.is_empty() {
             return;
         }
-        for (index, rule) in spec.ingress.iter().enumerate() {
+        // Rules of a direction that the policy is not about say nothing.
+        let ingress = directions.contains(&Direction::Ingress).then_some(&spec.ingress);
+        let egress = directions.contains(&Direction::Egress).then_some(&spec.egress);
+        for (index, rule) in ingress.into_iter().flatten().enumerate() {
             let field = format!("spec.ingress[{index}]");
             self.rule(
                 Direction::Ingress,
@@ -119,7 +123,7 @@ impl One<'_> {
                 (&rule.ports, &field),
             );
         }
-        for (index, rule) in spec.egress.iter().enumerate() {
+        for (index, rule) in egress.into_iter().flatten().enumerate() {
             let field = format!("spec.egress[{index}]");
             self.rule(Direction::Egress, index, &applied_to, (&rule.to, &format!("{field}.to")), (&rule.ports, &field));
         }
@@ -156,9 +160,6 @@ impl One<'_> {
         (peers, peers_field): (&[PolicyPeer], &str),
         (ports, field): (&[PolicyPort], &str),
     ) {
-        if !self.directions_include(direction) {
-            return;
-        }
         let written = self.ports(ports, field);
         let (blocks, peer_pods) = self.peers(peers, peers_field);
         let all_peers = |pods: &BTreeMap<ObjectName, Endpoint>| -> Option<BTreeSet<IpBlock>> {
@@ -219,11 +220,6 @@ impl One<'_> {
         }
     }
 
-    fn directions_include(&mut self, direction: Direction) -> bool {
-        let types = &self.policy.spec.policy_types;
-        types.is_empty() || types.iter().any(|kind| *kind == format!("{direction:?}"))
-    }
-
     fn peers(&mut self, peers: &[PolicyPeer], field: &str) -> (BTreeSet<IpBlock>, BTreeMap<ObjectName, Endpoint>) {
         let (mut blocks, mut pods) = (BTreeSet::new(), BTreeMap::new());
         for (index, peer) in peers.iter().enumerate() {
@@ -263,7 +259,9 @@ impl One<'_> {
                     None => *namespace == self.name.namespace,
                 };
                 if selected {
-                    pods.extend(self.pods(namespace, &pod_selector).map(|(name, pod)| (name.clone(), pod.clone())));
+                    pods.extend(
+                        self.pods(namespace, &pod_selector).into_iter().map(|(name, pod)| (name.clone(), pod.clone())),
+                    );
                 }
             }
         }
@@ -298,19 +296,10 @@ impl One<'_> {
         written
     }
 
-    fn pods<'b>(
-        &self,
-        namespace: &'b str,
-        selector: &'b Selector,
-    ) -> impl Iterator<Item = (&'b ObjectName, &'b Endpoint)>
-    where
-        Self: 'b,
-    {
-        let cluster = self.cluster;
-        let in_namespace = move |(name, _): &(&ObjectName, &Endpoint)| name.namespace == namespace;
-        let pods: Vec<_> =
-            cluster.pods.iter().filter(in_namespace).filter(|(_, pod)| selector.selects(&pod.labels)).collect();
-        pods.into_iter()
+    fn pods(&self, namespace: &str, selector: &Selector) -> Vec<(&ObjectName, &Endpoint)> {
+        let selected =
+            |(name, pod): &(&ObjectName, &Endpoint)| name.namespace == namespace && selector.selects(&pod.labels);
+        self.cluster.pods.iter().filter(selected).collect()
     }
 
     fn selector(&mut self, written: &LabelSelector, field: &str) -> Option<Selector> {

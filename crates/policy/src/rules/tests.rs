@@ -66,6 +66,13 @@ fn an_empty_policy_isolates_and_allows_nothing() {
 }
 
 #[test]
+fn rules_of_a_direction_that_the_policy_is_not_about_say_nothing() {
+    let mut policy = ingress(vec![], vec![]);
+    policy.spec.policy_types = vec!["Egress".to_owned()];
+    assert!(compute(&cluster(policy)).rules.is_empty());
+}
+
+#[test]
 fn a_pod_selector_alone_means_the_policy_s_namespace() {
     let peer = PolicyPeer { pod_selector: Some(selecting("app=db")), ..PolicyPeer::default() };
     let rules = compute(&cluster(ingress(vec![peer], vec![]))).rules;
