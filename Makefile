@@ -48,6 +48,11 @@ audit: ## Check licences, banned crates and sources of all dependencies
 proptest-long: setup ## The property tests against the real tools, 10,000 cases and more each (CASES=n)
 	PROPTEST_CASES=$${CASES:-20000} $(CARGO) test --locked -p openflow -p ovsdb -p ovs -p delta
 
+.PHONY: simulator-long
+simulator-long: setup ## 100,000 packets through random Nodes, switch against simulator (PACKETS=n); 1,000 sets of policies (CASES=n)
+	PACKETS=$${PACKETS:-100000} $(CARGO) test --locked -p simulator --test it random_nodes -- --nocapture
+	PROPTEST_CASES=$${CASES:-1000} $(CARGO) test --locked -p antctl flows_and_documentation -- --nocapture
+
 .PHONY: fuzz
 fuzz: setup ## Fuzz every decoder, a million executions each (RUNS=n)
 	@scripts/cargo-tool cargo-fuzz 0.13.2
