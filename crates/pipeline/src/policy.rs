@@ -24,7 +24,7 @@ use crate::tables::Table;
 pub(crate) const USERDATA_REJECT: u8 = 1;
 /// The host marks the packets that it sends to Pods itself, probes among them.
 const HOST_MARK: u8 = 1;
-/// Above every rule of a tier.
+/// Above every rule of a tier, whose priorities end at least two below.
 const ABOVE_RULES: u16 = 64990;
 
 /// The tables of one direction.
@@ -116,12 +116,17 @@ impl Pipeline {
             return Vec::new();
         }
         let (egress, ingress) = (stage(Direction::Egress), stage(Direction::Ingress));
+        // The first table that could keep it, above all that could.
+        let first = |stage: &Stage| {
+            if self.layout.has(stage.antrea) { stage.antrea.flow(ABOVE_RULES - 1) } else { stage.rule.flow(205) }
+        };
         let to_itself = |address: &IpAddr| {
             let family = Family::of(*address);
+            let leaving = family.ip().from(*address).to(*address);
             let arriving = family.ip().from(*address).mark(OUT_PORT.holds(u128::from(pod.port.0)));
             [
-                egress.rule.flow(205).when(family.ip().from(*address).to(*address)).then(self.passed(&egress)),
-                ingress.rule.flow(205).when(arriving).then(self.passed(&ingress)),
+                first(&egress).when(leaving).then(self.passed(&egress)),
+                first(&ingress).when(arriving).then(self.passed(&ingress)),
             ]
         };
         pod.addresses.iter().flat_map(to_itself).collect()

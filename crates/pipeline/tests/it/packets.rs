@@ -16,6 +16,7 @@ mod policies;
 mod services;
 mod switch;
 mod tiers;
+mod trips;
 mod two_nodes;
 mod variants;
 mod world;

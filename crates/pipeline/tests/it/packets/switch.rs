@@ -135,6 +135,13 @@ impl Bridge {
         self.new_frames().len()
     }
 
+    /// How often packets have gone through the datapath once more.
+    pub(super) fn recirculations(&self) -> usize {
+        let stats = self.ovs.control("dpif-netdev/pmd-stats-show", &[]).unwrap();
+        let counts = stats.lines().filter_map(|line| line.trim().strip_prefix("packet recirculations: "));
+        counts.map(|count| count.parse::<usize>().unwrap()).sum()
+    }
+
     /// All that the switch has sent since it was last asked.
     pub(super) fn came(&mut self) -> Vec<(&'static str, Frame)> {
         self.new_frames().into_iter().map(|(port, bytes)| (port, Frame::read(&bytes))).collect()
