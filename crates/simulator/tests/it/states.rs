@@ -9,10 +9,13 @@ mod services;
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use openflow::field::Field;
 use openflow::flow::Flow;
 use openflow::group::Group;
+use openflow::port::Port;
 use pipeline::tables::Table;
 use simulator::{Sent, Trace, Verdict};
 
@@ -49,6 +52,24 @@ impl Tally {
     }
 }
 
+/// What holds on every Node, and both could have wrong: a Pod's packets are its own, and reach no Pod but the one they are for.
+fn promises(cluster: &Cluster, trace: &Trace) -> Result<()> {
+    let packet = &trace.arrival.packet;
+    let pod_at = |port: Port| cluster.pods.iter().find(|pod| pod.port == port);
+    let is_neighbours = matches!(packet.get(Field::Icmpv6Type), 135 | 136);
+    let (Some(sender), Some(src), false) = (pod_at(trace.arrival.in_port), packet.src(), is_neighbours) else {
+        return Ok(());
+    };
+    let honest = sender.addresses.contains(&src) && packet.get(Field::EthSrc) == sender.mac.into();
+    for (port, sent) in trace.outputs() {
+        ensure!(honest, "a packet with another's address");
+        let Some(pod) = pod_at(port) else { continue };
+        let is_for = |dst: IpAddr| pod.addresses.contains(&dst) && sent.get(Field::EthDst) == pod.mac.into();
+        ensure!(sent.dst().is_some_and(is_for), "a packet to another's port");
+    }
+    Ok(())
+}
+
 /// One Node and one conversation, which follow from the seed.
 fn converse(twins: &mut Twins, seed: u64, tally: &mut Tally) -> Result<()> {
     let dice = &mut Dice::new(seed);
@@ -66,6 +87,7 @@ fn converse(twins: &mut Twins, seed: u64, tally: &mut Tally) -> Result<()> {
         };
         let trace = twins.run(&arrival).with_context(|| format!("{cluster:#?}"))?;
         let Some(trace) = trace else { break };
+        promises(&cluster, &trace).with_context(|| format!("{trace}\n{cluster:#?}"))?;
         tally.add(&trace);
         history.add(arrival, &trace, &scene::PORTS);
     }

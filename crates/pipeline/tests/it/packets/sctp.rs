@@ -24,6 +24,9 @@ fn rules_tell_ports_of_sctp_apart() {
     w.drops(C.port, packet(C, 80));
     let answer = Packet::sctp(B.at(80), A.at(40000)).between(B.mac, A.mac);
     w.passes(B.port, answer.clone(), A.port, answer);
+    w.passes(A.port, packet(A, 80), B.port, packet(A, 80));
+    // It is the same connection to the tracker, and known by now.
+    w.drops(A.port, packet(A, 81));
 }
 
 #[test]
