@@ -1,5 +1,6 @@
 //! SCTP. The datapath in userspace tracks it by addresses alone: it knows no ports, and translates none.
 
+use openflow::flow::Flow;
 use pipeline::model::Direction::Ingress;
 use pipeline::model::{Endpoint, Protocol};
 
@@ -7,10 +8,11 @@ use super::frame::Packet;
 use super::objects::{Narrowed, allow, isolate, local};
 use super::services::{BY_CLUSTER_IP, CLUSTER_IP};
 use super::world::{A, B, C, World, at, from_gateway, to_gateway};
+use crate::client::add;
 use crate::cluster::Service;
 
 #[test]
-fn rules_tell_ports_of_sctp_apart() {
+fn rules_tell_ports_of_sctp_apart_r14() {
     let mut w = World::with(|c| {
         isolate(c, Ingress, B);
         c.rules = vec![
@@ -27,6 +29,12 @@ fn rules_tell_ports_of_sctp_apart() {
     w.passes(A.port, packet(A, 80), B.port, packet(A, 80));
     // It is the same connection to the tracker, and known by now.
     w.drops(A.port, packet(A, 81));
+    let bypass: Flow = "table=85,priority=64990,ct_state=-new+est,ct_label=0x80000000000000000000000000000000/\
+        0x80000000000000000000000000000000,ip actions=resubmit(,101)"
+        .parse()
+        .unwrap();
+    w.switch.change(&[add(&bypass)]);
+    w.passes(A.port, packet(A, 81), B.port, packet(A, 81));
 }
 
 #[test]
