@@ -63,7 +63,8 @@ impl Client {
     pub async fn get<T: Watched>(&self, name: &str) -> Result<Option<T>, RequestError> {
         let api: Api<Wire<T>> = Api::all(self.kube.clone());
         let found = api.get_opt(name).await;
-        let found = found.map_err(|error| RequestError { kind: T::KIND, name: name.to_owned(), source: Box::new(error) })?;
+        let found =
+            found.map_err(|error| RequestError { kind: T::KIND, name: name.to_owned(), source: Box::new(error) })?;
         Ok(found.map(|wire| wire.object))
     }
 }

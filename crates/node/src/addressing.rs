@@ -52,7 +52,8 @@ impl Own {
             uplink: None,
             tunnels: self.tunnels.clone(),
             addresses: self.addresses,
-            node_port_addresses: self.node_port_addresses.clone(),
+            // The host translates what it sends to itself before the bridge sees it.
+            node_port_addresses: self.node_port_addresses.iter().copied().filter(|ip| !ip.is_loopback()).collect(),
             service_cidrs: self.service_cidrs.clone(),
         }
     }
@@ -81,7 +82,11 @@ pub fn pod_cidrs(node: &types::node::Node) -> Result<Vec<IpNet>, InvalidField> {
         };
         let cidr = cidr.trunc();
         if let Some(other) = cidrs.iter().find(|other| other.addr().is_ipv4() == cidr.addr().is_ipv4()) {
-            return Err(invalid(node, field, format!("{other} and {cidr} are of one family, and one a family is the limit")));
+            return Err(invalid(
+                node,
+                field,
+                format!("{other} and {cidr} are of one family, and one a family is the limit"),
+            ));
         }
         cidrs.push(cidr);
     }
@@ -123,8 +128,9 @@ pub fn local_addresses(node: &types::node::Node) -> Result<Families<Address>, In
         let address = Address { node: *node, gateway, snat, virtual_service, hairpin, pod_cidr: cidr };
         *if v4 { &mut addresses.v4 } else { &mut addresses.v6 } = Some(address);
     }
-    if addresses == Families::default() {
-        let problem = "is missing: give the Node a Pod subnet, by kube-controller-manager's --allocate-node-cidrs or by hand";
+    if addresses.v4.is_none() && addresses.v6.is_none() {
+        let problem =
+            "is missing: give the Node a Pod subnet, by kube-controller-manager's --allocate-node-cidrs or by hand";
         return Err(invalid(node, "spec.podCIDR", problem.to_owned()));
     }
     Ok(addresses)

@@ -107,7 +107,11 @@ impl Brain {
     /// What the host should hold.
     pub fn host(&self) -> types::host::Desired {
         let ports = self.rendered.values().flat_map(BTreeMap::values);
-        host::desired(&self.own, &self.peers, ports)
+        let known = host::Known {
+            nodes: self.synced.contains(&Source::Nodes),
+            services: self.knows_services() || !self.own.features.antrea_proxy,
+        };
+        host::desired(&self.own, &known, &self.peers, ports)
     }
 
     /// Grows whenever [`Brain::host`] may say something else.
@@ -224,8 +228,7 @@ impl Brain {
         if self.interfaces.get(&name) == Some(&interface) {
             return;
         }
-        let pod =
-            Pod { port: interface.port, mac: interface.mac, addresses: interface.addresses.clone() };
+        let pod = Pod { port: interface.port, mac: interface.mac, addresses: interface.addresses.clone() };
         self.switch.set_flows(&Owner::Interface(name.clone()), self.pipeline.pod(&pod));
         self.interfaces.insert(name, interface);
     }

@@ -3,10 +3,9 @@
 use std::net::IpAddr;
 
 use openflow::port::Port;
-use pipeline::model::Mac;
-use types::ObjectName;
 use types::node::Node;
 use types::service::{EndpointSlice, Service};
+use types::{Mac, ObjectName};
 
 /// Something new about an object.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -32,7 +32,7 @@ impl PeerNode {
 ///
 /// A Pod subnet belongs to one Node: where two overlap, this Node's counts, then that of the first by name.
 pub fn peers<'a>(
-    own: &Own,
+    own: &'a Own,
     nodes: impl IntoIterator<Item = (&'a String, &'a Node)>,
 ) -> (BTreeMap<String, PeerNode>, Vec<InvalidField>) {
     let mut taken = Taken::default();
@@ -54,7 +54,7 @@ pub fn peers<'a>(
     (peers, problems)
 }
 
-fn peer(own: &Own, node: &Node, taken: &mut Taken) -> Result<Option<PeerNode>, InvalidField> {
+fn peer<'a>(own: &Own, node: &'a Node, taken: &mut Taken<'a>) -> Result<Option<PeerNode>, InvalidField> {
     let invalid = |field: &str, problem: String| InvalidField {
         kind: "Node",
         name: node.metadata.object_name(),
