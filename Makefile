@@ -39,6 +39,10 @@ lint: setup ## Check format and lints
 format: ## Format the sources
 	$(CARGO) fmt --all
 
+.PHONY: codegen
+codegen: ## Write the code that follows from the .proto files
+	ANTREA_CODEGEN=1 $(CARGO) test --locked -p api --test it codegen
+
 .PHONY: audit
 audit: ## Check licences, banned crates and sources of all dependencies
 	@scripts/cargo-tool cargo-deny 0.20.2

@@ -1,0 +1,101 @@
+//! Who runs when: calls for one container one after the other, GC alone, and not too many in all.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{
+    Mutex as Lane, OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock,
+    Semaphore,
+};
+use tokio::time::timeout;
+
+use super::{ContainerId, Error};
+
+/// Calls in hand, waiting ones included. A Node starts some hundred Pods at once when it boots, and no more.
+pub(super) const MOST_CALLS: u32 = 512;
+
+pub(super) struct Lanes {
+    /// One for each container with a call in hand.
+    lanes: Mutex<BTreeMap<ContainerId, Arc<Lane<()>>>>,
+    /// GC writes, all others read.
+    everything: Arc<RwLock<()>>,
+    calls: Arc<Semaphore>,
+}
+
+/// The right to run; whoever waits behind goes on when it is dropped.
+pub(super) struct Turn {
+    _alone: Alone,
+    // Declared after the lock and before the place, so that the place finds the lane as it leaves it.
+    _lane: Option<OwnedMutexGuard<()>>,
+    _place: Option<Place>,
+    _call: OwnedSemaphorePermit,
+}
+
+enum Alone {
+    No { _read: OwnedRwLockReadGuard<()> },
+    Yes { _write: OwnedRwLockWriteGuard<()> },
+}
+
+/// A place in the line for a container. The last to leave takes the lane away.
+struct Place {
+    lanes: Arc<Lanes>,
+    container: ContainerId,
+}
+
+impl Lanes {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            lanes: Mutex::default(),
+            everything: Arc::default(),
+            calls: Arc::new(Semaphore::new(MOST_CALLS as usize)),
+        })
+    }
+
+    /// Waits until no call for the container that came before is in hand. The place in the line is taken with the first poll.
+    pub(super) async fn turn(self: &Arc<Self>, container: &ContainerId) -> Result<Turn, Error> {
+        let call = self.enter()?;
+        let lane = Arc::clone(self.map().entry(container.clone()).or_default());
+        let place = Place { lanes: Arc::clone(self), container: container.clone() };
+        let lane = lane.lock_owned().await;
+        let read = Arc::clone(&self.everything).read_owned().await;
+        Ok(Turn { _alone: Alone::No { _read: read }, _lane: Some(lane), _place: Some(place), _call: call })
+    }
+
+    /// Waits until nothing else runs.
+    pub(super) async fn turn_alone(self: &Arc<Self>) -> Result<Turn, Error> {
+        let call = self.enter()?;
+        let write = Arc::clone(&self.everything).write_owned().await;
+        Ok(Turn { _alone: Alone::Yes { _write: write }, _lane: None, _place: None, _call: call })
+    }
+
+    /// Waits until no call is in hand; gives how many still are when `patience` is over.
+    pub(super) async fn drained(&self, patience: Duration) -> usize {
+        match timeout(patience, self.calls.acquire_many(MOST_CALLS)).await {
+            Ok(_) => 0,
+            Err(_) => MOST_CALLS as usize - self.calls.available_permits(),
+        }
+    }
+
+    fn enter(&self) -> Result<OwnedSemaphorePermit, Error> {
+        Arc::clone(&self.calls).try_acquire_owned().map_err(|_| {
+            let details =
+                format!("{MOST_CALLS} calls are waiting or running; the log of antrea-agent says what they wait for");
+            Error::try_again("antrea-agent has too much to do", details)
+        })
+    }
+
+    fn map(&self) -> MutexGuard<'_, BTreeMap<ContainerId, Arc<Lane<()>>>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut map = self.lanes.map();
+        // Others hold a clone, waiting or running.
+        if map.get(&self.container).is_some_and(|lane| Arc::strong_count(lane) == 1) {
+            map.remove(&self.container);
+        }
+    }
+}
