@@ -30,10 +30,8 @@ enum Command {
 pub(crate) struct Progress {
     /// The version of what the host should hold.
     pub(crate) host_version: u64,
-    /// Whether every source is in sync.
-    pub(crate) synced: bool,
-    /// Whether the switch holds what it should.
-    pub(crate) settled: bool,
+    /// Whether the switch holds what it should, and every source has been in sync: Pods can be attached.
+    pub(crate) ready: bool,
     /// How many times it was told anything since the start.
     pub(crate) commits: u64,
     /// How many messages that were.
@@ -245,10 +243,10 @@ impl Worker {
     }
 
     fn report(&mut self) {
-        let (host_version, synced) = (self.brain.host_version(), self.brain.is_synced());
-        let settled = self.waiters.is_empty() && self.retry_at.is_none() && !self.brain.switch().needs_resync();
+        let host_version = self.brain.host_version();
+        let ready = self.brain.is_synced() && !self.brain.switch().needs_resync();
         self.progress.send_if_modified(|progress| {
-            let next = Progress { host_version, synced, settled, ..*progress };
+            let next = Progress { host_version, ready, ..*progress };
             let changed = *progress != next;
             *progress = next;
             changed

@@ -90,7 +90,8 @@ impl PodPort {
         Some(read())
     }
 
-    fn interface(&self, port: u16) -> node::Interface {
+    /// What the brain knows of it, once the switch has given it a number.
+    pub(crate) fn interface(&self, port: u16) -> node::Interface {
         node::Interface {
             name: self.name.clone(),
             pod: self.pod.clone(),

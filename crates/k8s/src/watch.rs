@@ -34,9 +34,11 @@ pub enum Notice<T> {
     Synced,
 }
 
+type Events<T> = Pin<Box<dyn Stream<Item = watcher::Result<Event<Wire<T>>>> + Send>>;
+
 /// A watch of a kind.
 pub struct Watch<T: Watched> {
-    events: Pin<Box<dyn Stream<Item = watcher::Result<Event<Wire<T>>>> + Send>>,
+    events: Events<T>,
     known: BTreeSet<ObjectName>,
     /// What a list has named so far.
     listed: BTreeSet<ObjectName>,

@@ -59,7 +59,7 @@ impl Own {
     }
 
     /// Its addresses, a family at a time.
-    pub(crate) fn families(&self) -> impl Iterator<Item = Address> {
+    pub fn families(&self) -> impl Iterator<Item = Address> {
         [self.addresses.v4, self.addresses.v6].into_iter().flatten()
     }
 }
