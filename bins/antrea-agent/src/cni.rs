@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::cni::{Attachment, AttachmentId, Call, Code, Error, Handler, Interface, Release};
-use host::ipam::Pool;
+use host::ipam::{self, Pool};
 use ipnet::IpNet;
 use node::{Event, Own, Owner};
 use pipeline::model::Address;
@@ -54,20 +54,26 @@ impl Cni {
             let link = self.link_of(&port, None);
             let there = blocking(move || Ok::<_, host::Error>(host::pod::check(&link).is_ok())).await.unwrap_or(true);
             if there {
-                kept.insert((port.container.clone(), port.device.clone()));
+                kept.insert(port.container);
             } else {
                 warn!(interface = port.name, pod = %port.pod, "its cable is gone, and with it the port");
                 self.take_out(&port.name).await?;
             }
         }
-        let pool = Arc::clone(&self.pool);
-        let freed = blocking(move || pool.collect(|holder| kept.contains(&(holder.container.clone(), holder.device.clone()))));
-        for holder in freed.await.map_err(|error| Error::new(Code::Ipam, error))? {
-            info!(ip = %holder.ip, container = holder.container, "an address that was nobody's is free again");
-        }
+        self.free_all_but(kept).await?;
         let gone = blocking(host::pod::collect).await.map_err(|error| Error::new(Code::Interface, error))?;
         for device in gone {
             info!(device, "a chain of a device that is gone was removed");
+        }
+        Ok(())
+    }
+
+    /// Gives back the addresses of all containers but these.
+    async fn free_all_but(&self, containers: BTreeSet<String>) -> Result<(), Error> {
+        let pool = Arc::clone(&self.pool);
+        let freed = blocking(move || pool.collect(&containers));
+        for ip in freed.await.map_err(|error| Error::new(Code::Ipam, error))? {
+            info!(%ip, "an address that was nobody's is free again");
         }
         Ok(())
     }
@@ -103,9 +109,8 @@ impl Cni {
 
     async fn plug(&self, call: &Call) -> Result<Attachment, Error> {
         let (container, device) = (call.id.container.as_str(), call.id.ifname.as_str());
-        let pool = Arc::clone(&self.pool);
-        let (holder, ifname) = (container.to_owned(), device.to_owned());
-        let addresses = blocking(move || pool.allocate(&holder, &ifname));
+        let (pool, owner) = (Arc::clone(&self.pool), ipam::Owner::new(container, device));
+        let addresses = blocking(move || pool.allocate(&owner));
         let addresses = addresses.await.map_err(|error| Error::new(Code::Ipam, error))?;
         let Some(first) = addresses.first() else {
             return Err(Error::new(Code::Ipam, "this Node has no Pod subnet"));
@@ -178,8 +183,8 @@ impl Cni {
         for name in names {
             self.take_out(&name).await?;
         }
-        let (pool, holder, ifname) = (Arc::clone(&self.pool), container.to_owned(), device.to_owned());
-        blocking(move || pool.release(&holder, &ifname)).await.map_err(|error| Error::new(Code::Ipam, error))
+        let (pool, owner) = (Arc::clone(&self.pool), ipam::Owner::new(container, device));
+        blocking(move || pool.release(&owner)).await.map(drop).map_err(|error| Error::new(Code::Ipam, error))
     }
 }
 
@@ -218,7 +223,8 @@ impl Handler for Cni {
             }
         }
         let link = self.link_of(&port, call.mtu);
-        let differences = blocking(move || host::pod::check(&link)).await.map_err(|error| Error::new(Code::Check, error))?;
+        let differences =
+            blocking(move || host::pod::check(&link)).await.map_err(|error| Error::new(Code::Check, error))?;
         match differences.first() {
             Some(difference) => changed(format!("Pod {}: {difference}", port.pod)),
             None => Ok(()),
@@ -239,15 +245,7 @@ impl Handler for Cni {
                 self.take_out(&port.name).await?;
             }
         }
-        let (pool, valid) = (Arc::clone(&self.pool), valid.to_vec());
-        let freed = blocking(move || {
-            pool.collect(|holder| {
-                valid.iter().any(|id| {
-                    id.container.as_str() == holder.container && id.ifname.as_str() == holder.device
-                })
-            })
-        });
-        freed.await.map(|_| ()).map_err(|error| Error::new(Code::Ipam, error))
+        self.free_all_but(valid.iter().map(|id| id.container.to_string()).collect()).await
     }
 }
 

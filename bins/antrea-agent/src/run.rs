@@ -21,8 +21,8 @@ use crate::cni::Cni;
 use crate::engine::Engine;
 use crate::ports::Ports;
 use crate::settings::{DatapathKind, Settings};
-use crate::upkeep::{self, Upkeep};
 use crate::sources;
+use crate::upkeep::{self, Upkeep};
 
 /// How long a source may take before the log says what is being waited for.
 const IMPATIENCE: Duration = Duration::from_secs(5);
@@ -64,7 +64,7 @@ pub(crate) async fn run(settings: Settings) -> Result<()> {
     sources::follow(&client, &engine);
     tokio::spawn(ports.clone().follow(engine.clone()));
     let (status, _upkeep) = watch::channel(Upkeep::default());
-    tokio::spawn(upkeep::keep(engine.clone(), status));
+    tokio::spawn(upkeep::keep(engine.clone(), settings.gateway.clone(), status));
 
     let cni = Cni::new(own, engine.clone(), ports, pool);
     let stop = stopped()?;
@@ -112,7 +112,9 @@ fn transport(settings: &Settings, node: &Node) -> Result<Uplink> {
         bail!("Node {}: status.addresses: has no InternalIP", settings.node);
     };
     let found = host::uplink::find(address)?;
-    found.ok_or_else(|| anyhow!("Node {}: no device of this host has its address {address}; is NODE_NAME right?", settings.node))
+    found.ok_or_else(|| {
+        anyhow!("Node {}: no device of this host has its address {address}; is NODE_NAME right?", settings.node)
+    })
 }
 
 fn own(
@@ -164,8 +166,8 @@ fn own(
 fn ranges(own: &Own) -> Result<Vec<Range>> {
     own.families()
         .map(|address| {
-            Range::after(address.pod_cidr, address.snat, address.gateway)
-                .with_context(|| format!("Node {}: spec.podCIDRs: {}", own.name, address.pod_cidr))
+            Range::new(address.pod_cidr, None, None, vec![address.gateway, address.snat])
+                .with_context(|| format!("Node {}: spec.podCIDRs", own.name))
         })
         .collect()
 }

@@ -25,10 +25,12 @@ pub(crate) struct Upkeep {
 }
 
 /// Keeps the host as the engine wants it, for ever.
-pub(crate) async fn keep(engine: Engine, status: watch::Sender<Upkeep>) {
+pub(crate) async fn keep(engine: Engine, gateway: String, status: watch::Sender<Upkeep>) {
     let mut progress = engine.progress();
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
-    let mut watch = host::watch::Watch::open().map_err(|error| warn!(%error, "changes of the host are noticed only every minute")).ok();
+    let mut watch = host::watch::Watch::open([gateway])
+        .map_err(|error| warn!(%error, "changes of the host are noticed only every minute"))
+        .ok();
     let mut kernel = None;
     let mut next = Instant::now();
     loop {
@@ -110,7 +112,12 @@ async fn tend(kernel: Option<Kernel>, desired: Desired, sweep: bool) -> Result<T
 
 async fn something(watch: &mut Option<host::watch::Watch>) {
     match watch {
-        Some(watch) => watch.changed().await,
+        Some(open) => {
+            if let Err(error) = open.changed().await {
+                warn!(%error, "changes of the host are noticed only every minute from now on");
+                *watch = None;
+            }
+        }
         None => std::future::pending().await,
     }
 }
