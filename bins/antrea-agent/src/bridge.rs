@@ -195,13 +195,13 @@ impl Wanted {
 
     /// What the switch has made so far.
     fn look(&self, replica: &Replica) -> Result<Option<Made>, BridgeError> {
-        if let (Some(tunnel), Some(root)) = (&self.tunnel, replica.open_vswitch()?) {
-            if !root.iface_types.is_empty() && !root.iface_types.contains(&tunnel.kind) {
-                let known =
-                    ["geneve", "vxlan", "gre", "stt"].into_iter().filter(|kind| root.iface_types.contains(*kind));
-                let known = known.collect::<Vec<_>>().join(", ");
-                return Err(BridgeError::TunnelType { kind: tunnel.kind.clone(), known });
-            }
+        if let (Some(tunnel), Some(root)) = (&self.tunnel, replica.open_vswitch()?)
+            && !root.iface_types.is_empty()
+            && !root.iface_types.contains(&tunnel.kind)
+        {
+            let known = ["geneve", "vxlan", "gre", "stt"].into_iter().filter(|kind| root.iface_types.contains(*kind));
+            let known = known.collect::<Vec<_>>().join(", ");
+            return Err(BridgeError::TunnelType { kind: tunnel.kind.clone(), known });
         }
         let gateway = made(replica, &self.gateway)?;
         let tunnel = self.tunnel.as_ref().map(|_| made(replica, TUNNEL)).transpose()?;

@@ -125,7 +125,7 @@ impl Cni {
             netns: call.netns.clone(),
         };
         let link = self.link_of(&port, call.mtu);
-        if self.ports.of(container).iter().any(|there| *there == port) {
+        if self.ports.of(container).contains(&port) {
             let checked = link.clone();
             let differences = blocking(move || host::pod::check(&checked)).await;
             if differences.is_ok_and(|differences| differences.is_empty()) {

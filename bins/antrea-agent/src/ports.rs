@@ -232,7 +232,7 @@ fn rows(replica: &Replica, bridge: &str) -> Vec<(PodPort, Assigned)> {
                 match PodPort::read(&row) {
                     Some(Ok(pod)) => found.push((pod, row.ofport)),
                     Some(Err(problem)) => {
-                        warn!(interface = row.name, problem, "not a Pod's port, though it looks like one")
+                        warn!(interface = row.name, problem, "not a Pod's port, though it looks like one");
                     }
                     None => {}
                 }

@@ -7,80 +7,123 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use host::ipam::{Pool, Range};
 use host::uplink::Uplink;
+use ipnet::IpNet;
 use k8s::{Client, Notice, Only};
 use node::{Brain, Own, local_addresses, node_addresses};
 use ovs::database::Database;
 use ovs::switch::Switch;
-use pipeline::model::{Datapath, Gateway};
+use pipeline::model::{Datapath, Features, Gateway, Mode};
 use tokio::sync::watch;
 use tracing::{info, warn};
 use types::node::Node;
 
 use crate::bridge::{self, Made, Wanted};
 use crate::cni::Cni;
+use crate::config::{self, Config, EncapMode};
 use crate::engine::Engine;
 use crate::ports::Ports;
-use crate::settings::{DatapathKind, Settings};
 use crate::sources;
 use crate::upkeep::{self, Upkeep};
 
 /// How long a source may take before the log says what is being waited for.
 const IMPATIENCE: Duration = Duration::from_secs(5);
 
-/// Runs the agent until it is told to stop. What it has set up stays: the Node works without it.
-pub(crate) async fn run(settings: Settings) -> Result<()> {
-    let client = Client::new(settings.kubeconfig.as_deref(), settings.api_server.as_deref()).await?;
-    let node = own_node(&client, &settings.node).await?;
-    let addresses = local_addresses(&node)?;
-    let transport = transport(&settings, &node)?;
-    let mtu = settings.pod_mtu(transport.mtu, transport.address.addr());
-    info!(node = settings.node, device = transport.device, mtu, "this Node");
+/// Calls that wait for the kernel at a time.
+const BLOCKING: usize = 16;
 
-    let database = Arc::new(Database::connect(ovs::database::Config::new(settings.ovs_run_dir.join("db.sock"))));
-    let datapath = settings.datapath.unwrap_or_else(find_datapath);
+/// Runs the agent until it is told to stop; `notes` are for its log. What it has set up stays: the Node works without it.
+pub(crate) fn run(config: &Config, notes: &[String]) -> Result<()> {
+    let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned());
+    telemetry::log::init(&filter, telemetry::log::Format::Text)?;
+    for note in notes {
+        info!("{note}");
+    }
+    let name = node_name()?;
+    // One thread is enough, and small.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING).build()?;
+    let outcome = runtime.block_on(work(config, &name));
+    // What still waits for the kernel is nothing that the next start would miss.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// The name of this Node: what NODE_NAME says, or the host's.
+fn node_name() -> Result<String> {
+    match std::env::var("NODE_NAME") {
+        Ok(name) if !name.is_empty() => Ok(name),
+        _ => {
+            let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("the name of the host")?;
+            Ok(name.trim().to_ascii_lowercase())
+        }
+    }
+}
+
+async fn work(config: &Config, name: &str) -> Result<()> {
+    let stop = stopped()?;
+    tokio::pin!(stop);
+    let started = tokio::select! {
+        () = &mut stop => return Ok(()),
+        started = start(config, name) => started?,
+    };
+    info!(socket = %config.cni_socket.display(), "ready");
+    started.listener.serve(started.cni, &mut stop).await;
+    info!("stopped; what was set up stays");
+    Ok(())
+}
+
+/// An agent that can attach Pods.
+struct Started {
+    listener: api::cni::Listener,
+    cni: Cni,
+}
+
+async fn start(config: &Config, name: &str) -> Result<Started> {
+    let client =
+        Client::new(config.client_connection.kubeconfig.as_deref(), config.kube_api_server_override.as_deref()).await?;
+    let node = own_node(&client, name).await?;
+    let addresses = local_addresses(&node)?;
+    let transport = transport(name, &node)?;
+    let mtu = config.pod_mtu(transport.mtu, transport.address.addr());
+    info!(node = name, device = transport.device, mtu, "this Node");
+
+    let database = Arc::new(Database::connect(ovs::database::Config::new(config.ovs_run_dir.join("db.sock"))));
+    let datapath = config.ovs_datapath_type.unwrap_or_else(find_datapath);
     let wanted = Wanted {
-        bridge: settings.bridge.clone(),
+        bridge: config.ovs_bridge.clone(),
         datapath: match datapath {
-            DatapathKind::System => "system",
-            DatapathKind::Netdev => "netdev",
+            config::Datapath::System => "system",
+            config::Datapath::Netdev => "netdev",
         },
-        gateway: settings.gateway.clone(),
+        gateway: config.host_gateway.clone(),
         mtu,
-        tunnel: settings.has_tunnel().then(|| bridge::Tunnel {
-            kind: settings.tunnel.name().to_owned(),
-            port: settings.tunnel_port,
-            checksum: settings.tunnel_checksum,
+        tunnel: config.has_tunnel().then(|| bridge::Tunnel {
+            kind: config.tunnel_type.name().to_owned(),
+            port: config.tunnel_port,
+            checksum: config.tunnel_csum,
         }),
     };
     let made = waiting_for("Open vSwitch", wanted.make(&database)).await?;
     info!(bridge = wanted.bridge, datapath = wanted.datapath, gateway = made.gateway.0, "the bridge is there");
 
-    let own = Arc::new(own(&settings, &node, addresses, &transport, mtu, datapath, made)?);
-    let pool = Pool::open(&settings.ipam_dir, ranges(&own)?)?;
-    let socket = settings.ovs_run_dir.join(format!("{}.mgmt", settings.bridge));
+    let facts = Facts { name, node: &node, addresses, transport: &transport, mtu, datapath, made };
+    let own = Arc::new(own(config, facts)?);
+    let pool = Pool::open(&config.ipam_dir, ranges(&own)?)?;
+    let socket = config.ovs_run_dir.join(format!("{}.mgmt", config.ovs_bridge));
     let (switch, events) = Switch::start(ovs::switch::Config::new(socket));
     let engine = Engine::start(Brain::new(Own::clone(&own)), switch, events);
-    let ports = Ports::new(Arc::clone(&database), &settings.bridge);
+    let ports = Ports::new(Arc::clone(&database), &config.ovs_bridge);
     sources::follow(&client, &engine);
     tokio::spawn(ports.clone().follow(engine.clone()));
     let (status, _upkeep) = watch::channel(Upkeep::default());
-    tokio::spawn(upkeep::keep(engine.clone(), settings.gateway.clone(), status));
+    tokio::spawn(upkeep::keep(engine.clone(), config.host_gateway.clone(), status));
 
     let cni = Cni::new(own, engine.clone(), ports, pool);
-    let stop = stopped()?;
-    tokio::pin!(stop);
-    let listener = api::cni::Listener::bind(&settings.cni_socket)?;
-    tokio::select! {
-        () = &mut stop => return Ok(()),
-        ready = ready(&engine) => ready?,
-    }
+    let listener = api::cni::Listener::bind(&config.cni_socket)?;
+    ready(&engine).await?;
     if let Err(error) = cni.collect().await {
         warn!(%error, "what earlier calls have left behind is still there");
     }
-    info!(socket = %settings.cni_socket.display(), "ready");
-    listener.serve(cni, &mut stop).await;
-    info!("stopped; what was set up stays");
-    Ok(())
+    Ok(Started { listener, cni })
 }
 
 /// This Node, as soon as Kubernetes has given it a Pod subnet.
@@ -106,26 +149,28 @@ async fn own_node(client: &Client, name: &str) -> Result<Node> {
 }
 
 /// The device to other Nodes.
-fn transport(settings: &Settings, node: &Node) -> Result<Uplink> {
+fn transport(name: &str, node: &Node) -> Result<Uplink> {
     let addresses = node_addresses(node);
     let Some(address) = addresses.first().copied() else {
-        bail!("Node {}: status.addresses: has no InternalIP", settings.node);
+        bail!("Node {name}: status.addresses: has no InternalIP");
     };
     let found = host::uplink::find(address)?;
-    found.ok_or_else(|| {
-        anyhow!("Node {}: no device of this host has its address {address}; is NODE_NAME right?", settings.node)
-    })
+    found.ok_or_else(|| anyhow!("Node {name}: no device of this host has its address {address}; is NODE_NAME right?"))
 }
 
-fn own(
-    settings: &Settings,
-    node: &Node,
+/// What was found out about this Node.
+struct Facts<'a> {
+    name: &'a str,
+    node: &'a Node,
     addresses: pipeline::model::Families<pipeline::model::Address>,
-    transport: &Uplink,
+    transport: &'a Uplink,
     mtu: u32,
-    datapath: DatapathKind,
+    datapath: config::Datapath,
     made: Made,
-) -> Result<Own> {
+}
+
+fn own(config: &Config, facts: Facts<'_>) -> Result<Own> {
+    let Facts { name, node, addresses, transport, mtu, datapath, made } = facts;
     let mut subnets = vec![transport.address.trunc()];
     for address in node_addresses(node) {
         if let Some(uplink) = host::uplink::find(address)? {
@@ -138,27 +183,39 @@ fn own(
     // Nobody answers from ::1 to another device: the kernel has no route_localnet for IPv6.
     let candidates = node_addresses(node).into_iter().chain(loopback.into_iter().filter(IpAddr::is_ipv4));
     let allowed = |ip: &IpAddr| {
-        settings.node_port_addresses.is_empty() || settings.node_port_addresses.iter().any(|net| net.contains(ip))
+        let allowed = &config.antrea_proxy.node_port_addresses;
+        allowed.is_empty() || allowed.iter().any(|net| net.contains(ip))
     };
     Ok(Own {
-        name: settings.node.clone(),
-        mode: settings.mode,
-        features: settings.features,
-        datapath: match datapath {
-            DatapathKind::System => Datapath::System,
-            DatapathKind::Netdev => Datapath::Netdev,
+        name: name.to_owned(),
+        mode: match config.traffic_encap_mode {
+            EncapMode::Encap => Mode::Encap,
+            EncapMode::NoEncap => Mode::NoEncap,
+            EncapMode::Hybrid => Mode::Hybrid,
         },
-        gateway_device: settings.gateway.clone(),
+        features: Features {
+            antrea_proxy: config.antrea_proxy.enable,
+            proxy_all: config.antrea_proxy.proxy_all,
+            antrea_policy: true,
+        },
+        datapath: match datapath {
+            config::Datapath::System => Datapath::System,
+            config::Datapath::Netdev => Datapath::Netdev,
+        },
+        gateway_device: config.host_gateway.clone(),
         gateway: Gateway { port: made.gateway, mac: made.mac },
         tunnels: made.tunnel.into_iter().collect(),
-        tunnel_port: settings.has_tunnel().then(|| settings.tunnel_port.or(settings.tunnel.udp_port())).flatten(),
+        tunnel_port: config.tunnel_udp_port(),
         addresses,
         transport_device: transport.device.clone(),
         transport_subnets: subnets,
         mtu,
-        no_snat: settings.no_snat,
+        no_snat: config.no_snat,
         node_port_addresses: candidates.filter(allowed).collect(),
-        service_cidrs: settings.service_cidrs.clone(),
+        service_cidrs: [IpNet::from(config.service_cidr)]
+            .into_iter()
+            .chain(config.service_cidr_v6.map(IpNet::from))
+            .collect(),
     })
 }
 
@@ -173,8 +230,12 @@ fn ranges(own: &Own) -> Result<Vec<Range>> {
 }
 
 /// The kernel's datapath if it is there.
-fn find_datapath() -> DatapathKind {
-    if std::path::Path::new("/sys/module/openvswitch").exists() { DatapathKind::System } else { DatapathKind::Netdev }
+fn find_datapath() -> config::Datapath {
+    if std::path::Path::new("/sys/module/openvswitch").exists() {
+        config::Datapath::System
+    } else {
+        config::Datapath::Netdev
+    }
 }
 
 /// Waits until Pods can be attached.

@@ -23,7 +23,7 @@ mod wire {
 pub use attachment::{Attachment, Dns, Interface, Ip, Route};
 pub use call::{AttachmentId, Call, ContainerId, InterfaceName, Invalid, Pod, Release};
 pub use error::{Code, Error};
-pub use request::{Command, Request};
+pub use request::{Command, Question, Refusal, Request};
 pub use server::{BindError, Handler, Listener};
 pub use version::Version;
 

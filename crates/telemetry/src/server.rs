@@ -99,7 +99,8 @@ impl Server {
     pub async fn bind(port: u16, token_file: &Path) -> Result<Self, ServeError> {
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.map_err(|error| ServeError::Listen(port, error))?;
-        let token = write_token(token_file).map_err(|error| ServeError::Token { path: token_file.to_owned(), source: error })?;
+        let token = write_token(token_file)
+            .map_err(|error| ServeError::Token { path: token_file.to_owned(), source: error })?;
         Ok(Self { listener, token })
     }
 

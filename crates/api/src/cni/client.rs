@@ -72,7 +72,6 @@ async fn converse(socket: &Path, command: &Command) -> Result<Option<Attachment>
             let done = client.gc(request).await.map_err(failed)?;
             Result::from(done.into_inner()).map(|()| None)
         }
-        Command::Version(_) => Ok(None),
     }
 }
 

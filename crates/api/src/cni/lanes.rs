@@ -99,3 +99,86 @@ impl Drop for Place {
         }
     }
 }
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn container(id: &str) -> ContainerId {
+        ContainerId::new(id).unwrap()
+    }
+
+    fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn ready<T>(poll: Poll<Result<T, Error>>) -> T {
+        match poll {
+            Poll::Ready(Ok(value)) => value,
+            Poll::Ready(Err(error)) => panic!("{error}"),
+            Poll::Pending => panic!("has to wait"),
+        }
+    }
+
+    #[test]
+    fn one_container_at_a_time_in_the_order_of_arrival() {
+        let lanes = Lanes::new();
+        let (a, b) = (container("a"), container("b"));
+        let first = ready(poll(pin!(lanes.turn(&a))));
+        let mut second = pin!(lanes.turn(&a));
+        let mut third = pin!(lanes.turn(&a));
+        assert!(poll(second.as_mut()).is_pending() && poll(third.as_mut()).is_pending());
+        drop(ready(poll(pin!(lanes.turn(&b)))));
+        drop(first);
+        assert!(poll(third.as_mut()).is_pending());
+        drop(ready(poll(second.as_mut())));
+        drop(ready(poll(third.as_mut())));
+        assert!(lanes.map().is_empty());
+    }
+
+    #[test]
+    fn who_gives_up_waiting_leaves_nothing_behind() {
+        let lanes = Lanes::new();
+        let a = container("a");
+        let first = ready(poll(pin!(lanes.turn(&a))));
+        {
+            let mut second = pin!(lanes.turn(&a));
+            assert!(poll(second.as_mut()).is_pending());
+        }
+        assert_eq!(lanes.map().len(), 1);
+        drop(first);
+        assert!(lanes.map().is_empty());
+        assert_eq!(lanes.calls.available_permits(), MOST_CALLS as usize);
+    }
+
+    #[test]
+    fn gc_runs_alone() {
+        let lanes = Lanes::new();
+        let (a, b) = (container("a"), container("b"));
+        let running = ready(poll(pin!(lanes.turn(&a))));
+        let mut gc = pin!(lanes.turn_alone());
+        assert!(poll(gc.as_mut()).is_pending());
+        let mut late = pin!(lanes.turn(&b));
+        assert!(poll(late.as_mut()).is_pending());
+        drop(running);
+        let alone = ready(poll(gc.as_mut()));
+        assert!(poll(late.as_mut()).is_pending());
+        drop(alone);
+        drop(ready(poll(late.as_mut())));
+    }
+
+    #[test]
+    fn there_are_never_too_many() {
+        let lanes = Lanes::new();
+        let turns: Vec<_> =
+            (0..MOST_CALLS).map(|i| ready(poll(pin!(lanes.turn(&container(&i.to_string())))))).collect();
+        let Poll::Ready(Err(error)) = poll(pin!(lanes.turn(&container("more")))) else { panic!("no bound") };
+        assert_eq!(error.code, super::super::Code::TryAgainLater);
+        assert!(error.details.contains("512 calls"), "{error}");
+        drop(turns);
+        drop(ready(poll(pin!(lanes.turn(&container("more"))))));
+        assert!(lanes.map().is_empty());
+    }
+}

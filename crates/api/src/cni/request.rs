@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::call::namespace_path;
 use super::{
-    Attachment, AttachmentId, Call, Code, ContainerId, DEFAULT_SOCKET, Dns, Error, InterfaceName, Invalid, Pod,
-    Release, Version,
+    Attachment, AttachmentId, Call, Code, ContainerId, Dns, Error, InterfaceName, Invalid, Pod, Release, Version,
+    result,
 };
 
 mod arguments;
@@ -43,8 +43,15 @@ pub enum Command {
     Status,
     /// Remove what belongs to other attachments than these.
     Gc(Vec<AttachmentId>),
+}
+
+/// What a runtime wants of a plugin.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Question {
     /// Which versions are spoken here? With the one that the question is in, which need not be one of them.
-    Version(String),
+    Versions(String),
+    /// Something for the agent.
+    Request(Box<Request>),
 }
 
 /// Why a call cannot be read, and the version in which to say so.
@@ -57,13 +64,13 @@ pub struct Refusal {
 }
 
 /// Reads a call. Nothing but the arguments is looked at.
-pub fn read(environment: impl Fn(&str) -> Option<OsString>, input: &[u8]) -> Result<Request, Refusal> {
+pub fn read(environment: impl Fn(&str) -> Option<OsString>, input: &[u8]) -> Result<Question, Refusal> {
     let newest = |error| Refusal { version: Version::NEWEST, error };
     let environment = Environment(environment);
     let verb = environment.verb().map_err(newest)?;
-    if verb == Verb::Version {
-        return version(input).map_err(newest);
-    }
+    let Verb::Agent(verb) = verb else {
+        return versions(input).map_err(newest);
+    };
     let document = configuration::document(input).map_err(newest)?;
     let version = configuration::version(&document).map_err(newest)?;
     verb.known_in(version)
@@ -71,35 +78,46 @@ pub fn read(environment: impl Fn(&str) -> Option<OsString>, input: &[u8]) -> Res
         .map_err(|error| Refusal { version, error })
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The value of `CNI_COMMAND`.
+#[derive(Clone, Copy)]
 enum Verb {
+    Version,
+    Agent(AgentVerb),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AgentVerb {
     Add,
     Del,
     Check,
     Status,
     Gc,
-    Version,
 }
 
 impl Verb {
-    const ALL: [(&str, Self, Version); 6] = [
-        ("ADD", Self::Add, Version::V0_3_0),
-        ("DEL", Self::Del, Version::V0_3_0),
-        ("CHECK", Self::Check, Version::V0_4_0),
-        ("STATUS", Self::Status, Version::V1_1_0),
-        ("GC", Self::Gc, Version::V1_1_0),
-        ("VERSION", Self::Version, Version::V0_3_0),
+    const ALL: [(&str, Self); 6] = [
+        ("ADD", Self::Agent(AgentVerb::Add)),
+        ("DEL", Self::Agent(AgentVerb::Del)),
+        ("CHECK", Self::Agent(AgentVerb::Check)),
+        ("STATUS", Self::Agent(AgentVerb::Status)),
+        ("GC", Self::Agent(AgentVerb::Gc)),
+        ("VERSION", Self::Version),
     ];
+}
 
+impl AgentVerb {
     fn known_in(self, version: Version) -> Result<(), Error> {
-        match Self::ALL.iter().find(|(_, verb, _)| *verb == self) {
-            Some((name, _, since)) if version < *since => {
-                let details =
-                    format!("the network configuration has cniVersion {version}, and {name} came with {since}");
-                Err(Error::new(Code::IncompatibleVersion, format!("no {name} in this version")).with_details(details))
-            }
-            _ => Ok(()),
+        let (name, since) = match self {
+            Self::Add | Self::Del => return Ok(()),
+            Self::Check => ("CHECK", Version::V0_4_0),
+            Self::Status => ("STATUS", Version::V1_1_0),
+            Self::Gc => ("GC", Version::V1_1_0),
+        };
+        if version >= since {
+            return Ok(());
         }
+        let details = format!("the network configuration has cniVersion {version}, and {name} came with {since}");
+        Err(Error::new(Code::IncompatibleVersion, format!("no {name} in this version")).with_details(details))
     }
 }
 
@@ -117,15 +135,15 @@ impl<F: Fn(&str) -> Option<OsString>> Environment<F> {
     }
 
     fn verb(&self) -> Result<Verb, Error> {
-        let names = Verb::ALL.map(|(name, _, _)| name).join(", ");
+        let names = Verb::ALL.map(|(name, _)| name).join(", ");
         let Some(value) = self.get("CNI_COMMAND")? else {
             let details = format!("it must be one of {names}; container runtimes set it");
             return Err(Error::new(Code::InvalidEnvironment, "CNI_COMMAND is missing").with_details(details));
         };
         Verb::ALL
             .into_iter()
-            .find(|(name, _, _)| *name == value)
-            .map(|(_, verb, _)| verb)
+            .find(|(name, _)| *name == value)
+            .map(|(_, verb)| verb)
             .ok_or_else(|| wrong("CNI_COMMAND", &Invalid::new(&value, format!("is not one of {names}"))))
     }
 
@@ -169,31 +187,31 @@ fn wrong(variable: &str, problem: &Invalid) -> Error {
 }
 
 fn request<F: Fn(&str) -> Option<OsString>>(
-    verb: Verb,
+    verb: AgentVerb,
     version: Version,
     environment: &Environment<F>,
     document: Value,
-) -> Result<Request, Error> {
+) -> Result<Question, Error> {
     let configuration = Configuration::read(document)?;
     let command = match verb {
-        Verb::Add => Command::Add(call(environment, &configuration, true)?),
-        Verb::Check => {
+        AgentVerb::Add => Command::Add(call(environment, &configuration, true)?),
+        AgentVerb::Check => {
             let expected = configuration.previous()?.ok_or_else(|| {
                 Error::new(Code::InvalidConfig, "CHECK needs to know what ADD did")
                     .with_details("the network configuration has no prevResult; container runtimes put it there")
             })?;
             Command::Check(call(environment, &configuration, false)?, expected)
         }
-        Verb::Del => {
+        AgentVerb::Del => {
             let (id, netns) = environment.attachment(false)?;
             // As much as there is has to go away, so what is wrong elsewhere is no reason to stop.
             Command::Del(Release { id, netns, pod: environment.pod().unwrap_or_default() })
         }
-        Verb::Status => Command::Status,
-        Verb::Gc => Command::Gc(configuration.valid_attachments()?),
-        Verb::Version => Command::Version(version.to_string()),
+        AgentVerb::Status => Command::Status,
+        AgentVerb::Gc => Command::Gc(configuration.valid_attachments()?),
     };
-    Ok(Request { version, socket: configuration.socket()?, dns: configuration.dns(), command })
+    let request = Request { version, socket: configuration.socket()?, dns: configuration.dns(), command };
+    Ok(Question::Request(Box::new(request)))
 }
 
 fn call<F: Fn(&str) -> Option<OsString>>(
@@ -219,13 +237,26 @@ fn call<F: Fn(&str) -> Option<OsString>>(
 }
 
 /// VERSION is answered to anybody: in his version if he says one, and with nothing on standard input too.
-fn version(input: &[u8]) -> Result<Request, Error> {
-    let asked = if input.trim_ascii().is_empty() {
-        None
-    } else {
-        configuration::version_text(&configuration::document(input)?)?.map(str::to_owned)
-    };
-    let version = asked.as_deref().and_then(Version::parse).unwrap_or(Version::NEWEST);
-    let command = Command::Version(asked.unwrap_or_else(|| version.to_string()));
-    Ok(Request { version, socket: DEFAULT_SOCKET.into(), dns: Dns::default(), command })
+fn versions(input: &[u8]) -> Result<Question, Error> {
+    let newest = Version::NEWEST.as_str();
+    if input.trim_ascii().is_empty() {
+        return Ok(Question::Versions(newest.into()));
+    }
+    let document = configuration::document(input)?;
+    let asked = configuration::version_text(&document)?;
+    Ok(Question::Versions(asked.unwrap_or(newest).into()))
 }
+
+impl Request {
+    /// What to print when the agent has done it: the attachment, where there is one, or nothing.
+    pub fn answer(&self, attachment: Option<Attachment>) -> String {
+        let Some(mut attachment) = attachment else { return String::new() };
+        if attachment.dns.is_empty() {
+            attachment.dns = self.dns.clone();
+        }
+        result::added(&attachment, self.version)
+    }
+}
+
+#[cfg(test)]
+mod tests;

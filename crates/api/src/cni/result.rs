@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Attachment, Code, Dns, Error, Interface, Ip, Route, Version};
 
 /// The answer to ADD.
-pub fn added(attachment: &Attachment, version: Version) -> String {
+pub(super) fn added(attachment: &Attachment, version: Version) -> String {
     json(&Document::of(attachment, version))
 }
 
@@ -26,7 +26,9 @@ pub fn versions(asked: &str) -> String {
 
 /// Reads a result that some plugin has printed, in any version; `key` is where it was found.
 pub(super) fn read(key: &str, value: Value) -> Result<Attachment, Error> {
-    typed::<Document>(key, value).map(Document::into_attachment)
+    // Reading it as a structure would accept a list too.
+    let object: serde_json::Map<String, Value> = typed(key, value)?;
+    typed::<Document>(key, Value::Object(object)).map(Document::into_attachment)
 }
 
 /// Reads a part of a configuration; an error names the key.
@@ -204,3 +206,6 @@ mod text {
         text.parse().map_err(bad)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,9 @@
 //! The agent's end of the socket.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::future::Future;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -22,6 +23,8 @@ use super::{Attachment, AttachmentId, Call, Error, Release};
 
 mod service;
 
+/// Connections that are not accepted yet.
+const BACKLOG: u32 = 1024;
 /// Connections at a time; a plugin has one for its only call.
 const MOST_CONNECTIONS: usize = 1024;
 /// How long calls in hand are waited for at the end.
@@ -79,33 +82,17 @@ struct SocketFile {
 
 impl Listener {
     /// Makes the socket, for root only, in place of one that nobody listens at any more. A missing directory is made.
-    ///
-    /// It takes its name when it is ready, so that there is no moment at which a plugin finds it and cannot use it.
     pub fn bind(path: &Path) -> Result<Self, BindError> {
-        let failed = |what: &str| {
-            let (path, what) = (path.to_owned(), what.to_owned());
-            move |source: io::Error| BindError { path, problem: format!("{what}: {source}"), source: Some(source) }
-        };
+        let failed = |what: &'static str| move |source| BindError::of(path, format!("{what}: {source}"), Some(source));
         let (Some(directory), Some(_)) = (path.parent(), path.file_name()) else {
-            let problem = "is not the path of a file; set cniSocket to one such as /var/run/antrea/cni.sock".into();
-            return Err(BindError { path: path.to_owned(), problem, source: None });
+            let problem = "is not the path of a file; set cniSocket to one such as /var/run/antrea/cni.sock";
+            return Err(BindError::of(path, problem, None));
         };
         DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed("cannot make its directory"))?;
-        refuse_what_is_in_use(path)?;
-        // Short, as the path of a socket has at most 107 bytes.
-        let temporary = directory.join(format!(".{}", std::process::id()));
-        let _ = fs::remove_file(&temporary);
-        let listener = UnixListener::bind(&temporary).map_err(failed("cannot bind"))?;
-        let finish = || -> io::Result<SocketFile> {
-            fs::set_permissions(&temporary, Permissions::from_mode(0o600))?;
-            let metadata = fs::metadata(&temporary)?;
-            fs::rename(&temporary, path)?;
-            Ok(SocketFile { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()) })
-        };
-        let file = finish().map_err(|error| {
-            let _ = fs::remove_file(&temporary);
-            failed("cannot give it its mode and name")(error)
-        })?;
+        make_way(path)?;
+        let listener = listen(path).map_err(failed("cannot listen there"))?;
+        let metadata = fs::symlink_metadata(path).map_err(failed("is gone again"))?;
+        let file = SocketFile { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()) };
         Ok(Self { listener, _file: file })
     }
 
@@ -169,18 +156,33 @@ async fn converse<H: Handler>(
     }
 }
 
-/// Fails if somebody listens at the path, or if what is there is no socket.
-fn refuse_what_is_in_use(path: &Path) -> Result<(), BindError> {
-    let refused = |problem: &str| Err(BindError { path: path.to_owned(), problem: problem.into(), source: None });
-    match fs::symlink_metadata(path) {
-        Ok(metadata) if !metadata.file_type().is_socket() => {
-            refused("is there and is not a socket; remove it, or set cniSocket to another path")
-        }
-        Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
-            refused("another antrea-agent listens there; stop it, or set cniSocket to another path")
-        }
-        // Whatever is wrong with it, putting ours in its place will tell.
-        Ok(_) | Err(_) => Ok(()),
+/// A socket with its mode from the first moment on: the kernel gives the file the mode of the socket.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let socket = UnixSocket::new_stream()?;
+    File::from(socket.as_fd().try_clone_to_owned()?).set_permissions(Permissions::from_mode(0o600))?;
+    socket.bind(path)?;
+    socket.listen(BACKLOG)
+}
+
+/// Removes a socket that nobody listens at; fails if somebody does, or if what is there is no socket.
+fn make_way(path: &Path) -> Result<(), BindError> {
+    let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !metadata.file_type().is_socket() {
+        let problem = "is there and is not a socket; remove it, or set cniSocket to another path";
+        return Err(BindError::of(path, problem, None));
+    }
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        let problem = "another antrea-agent listens there; stop it, or set cniSocket to another path";
+        return Err(BindError::of(path, problem, None));
+    }
+    fs::remove_file(path).map_err(|error| {
+        BindError::of(path, format!("cannot remove what another agent has left: {error}"), Some(error))
+    })
+}
+
+impl BindError {
+    fn of(path: &Path, problem: impl Into<String>, source: Option<io::Error>) -> Self {
+        Self { path: path.to_owned(), problem: problem.into(), source }
     }
 }
 

@@ -1,0 +1,4 @@
+//! antrea-agent as people and init containers run it.
+
+#[cfg(test)]
+mod command_line;
