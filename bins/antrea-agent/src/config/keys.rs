@@ -134,6 +134,17 @@ pub(crate) const KEYS: &[Key] = &[
     key("secondaryNetwork.ovsBridges", "[]", "bridges of secondary networks"),
 ];
 
+/// Keys that are read and checked, and that nothing in the agent uses yet. Whoever does takes his key away from here.
+pub(crate) const NOT_YET: &[&str] = &[
+    "antreaClientConnection.kubeconfig",
+    "antreaProxy.proxyLoadBalancerIPs",
+    "antreaProxy.serviceProxyName",
+    "antreaProxy.skipServices",
+    "enablePrometheusMetrics",
+    "hostProcPathPrefix",
+    "transportInterfaceCIDRs",
+];
+
 /// Antrea's features, with whether they are on where the file says nothing.
 pub(crate) const FEATURES: [(&str, bool); 36] = [
     ("AllAlpha", false),

@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use serde_json::{Map, Value};
 
-use super::keys::{FEATURE_GATES, FEATURES, KEYS};
+use super::keys::{FEATURE_GATES, FEATURES, KEYS, NOT_YET};
 use super::nearest::nearest;
 
 /// The values of a file by their keys, and what is wrong with them.
@@ -13,7 +13,7 @@ use super::nearest::nearest;
 pub(super) struct Reader {
     values: BTreeMap<String, Value>,
     features: BTreeMap<&'static str, bool>,
-    /// Keys and features that have been asked for.
+    /// Keys and features that have been asked for, and have an effect.
     asked: BTreeSet<&'static str>,
     /// Reasons not to start.
     pub(super) problems: Vec<String>,
@@ -89,8 +89,14 @@ impl Reader {
 
     /// The value of a key, if the file has one. Configurations write an empty text for none.
     fn take(&mut self, key: &'static str) -> Option<Value> {
-        self.asked.insert(key);
-        self.values.remove(key).filter(|value| !value.is_null() && value != "")
+        let value = if NOT_YET.contains(&key) {
+            // It stays, and will be told.
+            self.values.get(key).cloned()
+        } else {
+            self.asked.insert(key);
+            self.values.remove(key)
+        };
+        value.filter(|value| !value.is_null() && value != "")
     }
 
     /// A value that `parse` understands; `wanted` completes "... is not".
@@ -180,7 +186,7 @@ impl Reader {
         self.notes.extend(on.map(|(name, _)| format!("{FEATURE_GATES}.{name}: is not implemented yet")));
     }
 
-    /// Whether a key or feature has an effect: whether it was asked for.
+    /// Whether a key or feature has an effect.
     #[cfg(test)]
     pub(super) fn was_asked(&self, name: &str) -> bool {
         self.asked.contains(name)

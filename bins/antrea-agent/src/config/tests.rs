@@ -1,4 +1,4 @@
-use super::keys::{FEATURES, KEYS};
+use super::keys::{FEATURES, KEYS, NOT_YET};
 use super::*;
 
 fn read(text: &str) -> (Config, Vec<String>) {
@@ -42,10 +42,10 @@ fn every_key_with_its_documented_default_changes_nothing_and_needs_no_word() {
 }
 
 #[test]
-fn every_key_that_is_used_is_documented_and_every_one_that_is_not_says_so() {
+fn a_key_without_an_effect_says_so() {
     let mut reader = Reader::default();
     Config::ask(&mut reader);
-    for key in KEYS.iter().filter(|key| !reader.was_asked(key.path)) {
+    for key in KEYS.iter().filter(|key| !reader.was_asked(key.path) && !NOT_YET.contains(&key.path)) {
         let (_, notes) = read(&section(key.path, "12345"));
         assert_eq!(notes, [format!("{}: is not implemented yet, so `12345` has no effect", key.path)]);
     }
@@ -117,7 +117,10 @@ kubeAPIServerOverride: https://192.0.2.9:6443
         antrea_client_connection: Connection { kubeconfig: Some("/etc/antrea.kubeconfig".into()) },
         kube_api_server_override: Some("https://192.0.2.9:6443".into()),
     };
-    assert_eq!((config, notes), (expected, vec![]));
+    assert_eq!(config, expected);
+    let told: Vec<_> = notes.iter().filter_map(|note| note.split(':').next()).collect();
+    let set = NOT_YET.iter().filter(|key| **key != "hostProcPathPrefix");
+    assert_eq!(told, set.copied().collect::<Vec<_>>());
 }
 
 #[test]

@@ -79,8 +79,10 @@ impl Lanes {
 
     fn enter(&self) -> Result<OwnedSemaphorePermit, Error> {
         Arc::clone(&self.calls).try_acquire_owned().map_err(|_| {
-            let details =
-                format!("{MOST_CALLS} calls are waiting or running; the log of antrea-agent says what they wait for");
+            let details = format!(
+                "{MOST_CALLS} calls are waiting or running; the log of antrea-agent says which have ended, and how"
+            );
+            tracing::warn!("a CNI call is refused: {details}");
             Error::try_again("antrea-agent has too much to do", details)
         })
     }

@@ -1,6 +1,5 @@
 //! The service behind the socket: each call waits for its turn and runs in a task of its own.
 
-use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,7 +9,7 @@ use tonic::{Request, Response, Status};
 use super::Handler;
 use crate::cni::lanes::{Lanes, Turn};
 use crate::cni::wire::{self, cni_server::Cni};
-use crate::cni::{Code, Error, Release, convert};
+use crate::cni::{Attachment, Code, Error, Release, convert};
 
 pub(super) struct Service<H> {
     handler: Arc<H>,
@@ -23,18 +22,12 @@ impl<H: Handler> Service<H> {
     }
 
     /// Runs `work` to its end, also when nobody waits for it any more; the turn is over when it is.
-    async fn run<T, F>(
-        &self,
-        what: impl Display,
-        turn: Result<Turn, Error>,
-        work: impl FnOnce(Arc<H>) -> F,
-    ) -> Result<T, Error>
+    async fn run<T, F>(&self, what: String, turn: Turn, work: impl FnOnce(Arc<H>) -> F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        let turn = turn.inspect_err(|error| tracing::warn!("{what}: {error}"))?;
-        let (what, work) = (what.to_string(), work(Arc::clone(&self.handler)));
+        let work = work(Arc::clone(&self.handler));
         let task = tokio::spawn(async move {
             let start = Instant::now();
             let outcome = work.await;
@@ -47,47 +40,52 @@ impl<H: Handler> Service<H> {
             outcome
         });
         // It is never aborted while the runtime lives, so it has panicked.
-        let bug = |_| Error::new(Code::Internal, "a bug in antrea-agent").with_details("its log has a panic message");
-        task.await.unwrap_or_else(|error| Err(bug(error)))
+        let bug = || Error::new(Code::Internal, "a bug in antrea-agent").with_details("its log has a panic message");
+        task.await.unwrap_or_else(|_| Err(bug()))
+    }
+
+    async fn add(&self, request: wire::AddRequest) -> Result<Attachment, Error> {
+        let call = convert::add(request)?;
+        let turn = self.lanes.turn(&call.id.container).await?;
+        let what = format!("CNI ADD {} {}", call.pod, call.id);
+        self.run(what, turn, |handler| async move { handler.add(&call).await }).await
+    }
+
+    async fn del(&self, request: wire::DelRequest) -> Result<(), Error> {
+        let release = Release::try_from(request)?;
+        let turn = self.lanes.turn(&release.id.container).await?;
+        let what = format!("CNI DEL {}", release.id);
+        self.run(what, turn, |handler| async move { handler.del(&release).await }).await
+    }
+
+    async fn check(&self, request: wire::CheckRequest) -> Result<(), Error> {
+        let (call, expected) = convert::check(request)?;
+        let turn = self.lanes.turn(&call.id.container).await?;
+        let what = format!("CNI CHECK {} {}", call.pod, call.id);
+        self.run(what, turn, |handler| async move { handler.check(&call, &expected).await }).await
+    }
+
+    async fn gc(&self, request: wire::GcRequest) -> Result<(), Error> {
+        let valid = convert::gc(request)?;
+        let turn = self.lanes.turn_alone().await?;
+        let what = format!("CNI GC, all but {} attachments", valid.len());
+        self.run(what, turn, |handler| async move { handler.gc(&valid).await }).await
     }
 }
 
+/// An outcome of ours is part of the answer, whether good or bad; gRPC's own status is for gRPC.
 #[tonic::async_trait]
 impl<H: Handler> Cni for Service<H> {
     async fn add(&self, request: Request<wire::AddRequest>) -> Result<Response<wire::AddReply>, Status> {
-        let outcome = match convert::add(request.into_inner()) {
-            Ok(call) => {
-                let turn = self.lanes.turn(&call.id.container).await;
-                let what = format!("CNI ADD {} {}", call.pod, call.id);
-                self.run(what, turn, |handler| async move { handler.add(&call).await }).await
-            }
-            Err(error) => Err(error),
-        };
-        Ok(Response::new(outcome.into()))
+        Ok(Response::new(Service::add(self, request.into_inner()).await.into()))
     }
 
     async fn del(&self, request: Request<wire::DelRequest>) -> Result<Response<wire::Done>, Status> {
-        let outcome = match Release::try_from(request.into_inner()) {
-            Ok(release) => {
-                let turn = self.lanes.turn(&release.id.container).await;
-                let what = format!("CNI DEL {}", release.id);
-                self.run(what, turn, |handler| async move { handler.del(&release).await }).await
-            }
-            Err(error) => Err(error),
-        };
-        Ok(Response::new(outcome.into()))
+        Ok(Response::new(Service::del(self, request.into_inner()).await.into()))
     }
 
     async fn check(&self, request: Request<wire::CheckRequest>) -> Result<Response<wire::Done>, Status> {
-        let outcome = match convert::check(request.into_inner()) {
-            Ok((call, expected)) => {
-                let turn = self.lanes.turn(&call.id.container).await;
-                let what = format!("CNI CHECK {} {}", call.pod, call.id);
-                self.run(what, turn, |handler| async move { handler.check(&call, &expected).await }).await
-            }
-            Err(error) => Err(error),
-        };
-        Ok(Response::new(outcome.into()))
+        Ok(Response::new(Service::check(self, request.into_inner()).await.into()))
     }
 
     async fn status(&self, _: Request<wire::StatusRequest>) -> Result<Response<wire::Done>, Status> {
@@ -96,14 +94,6 @@ impl<H: Handler> Cni for Service<H> {
     }
 
     async fn gc(&self, request: Request<wire::GcRequest>) -> Result<Response<wire::Done>, Status> {
-        let outcome = match convert::gc(request.into_inner()) {
-            Ok(valid) => {
-                let turn = self.lanes.turn_alone().await;
-                let what = format!("CNI GC, all but {} attachments", valid.len());
-                self.run(what, turn, |handler| async move { handler.gc(&valid).await }).await
-            }
-            Err(error) => Err(error),
-        };
-        Ok(Response::new(outcome.into()))
+        Ok(Response::new(Service::gc(self, request.into_inner()).await.into()))
     }
 }
