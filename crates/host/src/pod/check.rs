@@ -74,7 +74,11 @@ fn container_end(pod: &PodLink, host: Option<u32>) -> Result<Vec<Difference>, Er
     for net in pod.addresses.iter().filter(|net| !addresses.iter().any(|have| have.net == **net)) {
         differs(&mut found, format!("address {net} of {name}"), "there", "missing");
     }
-    let installed = route::list(&mut netlink, None, Some(types::host::MAIN_TABLE)).map_err(Error::refused(doing()))?;
+    let mut installed = Vec::new();
+    for gateway in pod.gateways.iter().chain(pod.routes.iter().map(|route| &route.via)) {
+        let table = route::list_table(&mut netlink, types::host::MAIN_TABLE, *gateway);
+        installed.extend(table.map_err(Error::refused(doing()))?);
+    }
     for want in routes(pod, device.index) {
         let same = |have: &&route::Hop| have.destination == want.destination && have.index == want.index;
         let have = installed.iter().filter(same).find(|have| have.via == want.via);
