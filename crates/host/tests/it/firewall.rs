@@ -202,3 +202,14 @@ fn tunnels_are_not_tracked_and_the_hosts_packets_to_pods_are_marked() {
     let counters = run(node.command("nft").args(["list", "counters", "table", "inet", "watch"]), None).unwrap();
     assert_eq!(counters.matches("packets 1 ").count(), 3, "{counters}");
 }
+
+#[test]
+fn a_gateway_that_is_no_device_is_no_way_into_the_script() {
+    let node = Netns::new().unwrap();
+    for gateway in ["", "a\" drop #", "sixteen-is-great"] {
+        let firewall = Firewall { gateway: gateway.into(), ..firewall() };
+        let error = node.run(|| nft::replace(&firewall)).unwrap().unwrap_err().to_string();
+        assert!(error.starts_with(&format!("device name `{gateway}`: ")), "{error}");
+    }
+    assert_eq!(list(&node), "");
+}
