@@ -14,7 +14,7 @@ use types::host::{Address, Desired, Link, Neighbour, Observed, Op, Route};
 pub fn diff(desired: &Desired, observed: &Observed, sweep: bool) -> Vec<Op> {
     let there = |device: &str| observed.links.contains_key(device) || !desired.links.contains_key(device);
     let stale = stale_addresses(desired, observed, sweep);
-    // With a device's last address the kernel drops its routes, and with the first of a network the others of that network.
+    // With a device's last address the kernel drops its routes and neighbours, with the first of a network the others of that.
     let shaken: BTreeSet<&str> = stale.iter().map(|address| address.device.as_str()).collect();
 
     let mut ops = Vec::new();
@@ -25,8 +25,9 @@ pub fn diff(desired: &Desired, observed: &Observed, sweep: bool) -> Vec<Op> {
     let addresses = desired.addresses.iter().filter(|address| there(&address.device));
     ops.extend(addresses.filter(missing).cloned().map(Op::AddAddress));
     let neighbours = wanted_neighbours(desired);
-    let unknown = |neighbour: &&&Neighbour| !observed.neighbours.contains(**neighbour) && there(&neighbour.device);
-    ops.extend(neighbours.values().filter(unknown).map(|neighbour| Op::PutNeighbour((*neighbour).clone())));
+    let unknown = |have: &&&Neighbour| !observed.neighbours.contains(**have) || shaken.contains(&*have.device);
+    let reachable = neighbours.values().filter(|neighbour| there(&neighbour.device));
+    ops.extend(reachable.filter(unknown).map(|neighbour| Op::PutNeighbour((*neighbour).clone())));
     let routes = wanted_routes(desired);
     let different = |route: &&Route| !observed.routes.contains(*route) || shaken.contains(&*route.device);
     let routable = routes.values().filter(|route| there(&route.device));

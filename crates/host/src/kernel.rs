@@ -132,7 +132,8 @@ impl Kernel {
             Err(Refusal { errno: Errno::EEXIST, .. }) => {}
             result => return result.map_err(Error::refused(doing)),
         }
-        let there = route::list(&mut self.netlink, None, Some(want.table)).map_err(Error::refused(doing.clone()))?;
+        let there = route::list_table(&mut self.netlink, want.table, want.destination.addr());
+        let there = there.map_err(Error::refused(doing.clone()))?;
         let same = there.iter().filter(|have| have.destination == want.destination);
         match same.clone().find(|have| have.protocol == ROUTE_PROTOCOL) {
             Some(have) if have == want => Ok(()),
@@ -153,7 +154,7 @@ impl Kernel {
 
     fn routes(&mut self) -> Result<BTreeSet<Route>, Error> {
         let doing = "cannot list our routes";
-        let hops = route::list(&mut self.netlink, Some(ROUTE_PROTOCOL), None).map_err(Error::refused(doing))?;
+        let hops = route::list_marked(&mut self.netlink, ROUTE_PROTOCOL).map_err(Error::refused(doing))?;
         let mut names = BTreeMap::new();
         for index in hops.iter().map(|hop| hop.index) {
             if let Entry::Vacant(unknown) = names.entry(index) {

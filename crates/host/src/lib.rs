@@ -18,6 +18,7 @@ pub mod pod;
 pub mod uplink;
 pub mod watch;
 
+mod device;
 mod error;
 mod ethtool;
 mod kernel;

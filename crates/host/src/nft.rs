@@ -15,6 +15,7 @@ use std::process::{Command, Output, Stdio};
 
 use types::host::{FIREWALL_TABLE, Firewall};
 
+use crate::device::valid_name;
 use crate::error::Error;
 use crate::netns::Netns;
 
@@ -48,6 +49,7 @@ impl Ruleset {
 
 /// Replaces our rules in the namespace of the calling thread: before and after, all are there, and in between too.
 pub fn replace(firewall: &Firewall) -> Result<(), Error> {
+    valid_name(&firewall.gateway)?;
     let doing = "cannot replace our rules in nftables";
     let output = nft(&["--file", "-"], &script(firewall), doing)?;
     match output.status.success() {

@@ -14,6 +14,7 @@ use types::host::FIREWALL_TABLE;
 
 use crate::netlink::{Netlink, Refusal, Request};
 
+const NFPROTO_INET: u8 = 1;
 const NFPROTO_NETDEV: u8 = 5;
 const NF_NETDEV_INGRESS: u32 = 0;
 const NF_DROP: u32 = 0;
@@ -72,6 +73,12 @@ pub(crate) fn generation(netfilter: &mut Netlink) -> Result<u32, Refusal> {
     let get = request(libc::NFT_MSG_GETGEN, 0, &[]);
     let read = |body: &[u8]| Some(u32::from_be_bytes(attribute(body, GENERATION_ID)?.try_into().ok()?));
     netfilter.get(&get, |message| read(message.body))?.ok_or(Errno::ENOENT.into())
+}
+
+/// Whether a message of nftables is about the table of [`crate::nft`].
+pub(crate) fn is_about_our_rules(body: &[u8]) -> bool {
+    // Whatever is in a table has the table's name in the same place as the table itself.
+    body.first() == Some(&NFPROTO_INET) && text(body, TABLE_NAME).is_some_and(|table| table == FIREWALL_TABLE)
 }
 
 fn table() -> Request {

@@ -16,6 +16,7 @@ use types::host::ROUTE_PROTOCOL;
 
 use crate::error::Error;
 use crate::netlink::{Message, Netlink, link, messages};
+use crate::sink::is_about_our_rules;
 
 /// Something of ours may have changed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -30,7 +31,7 @@ pub enum Change {
     Neighbours,
     /// Rules of the routing policy.
     Rules,
-    /// Anything in nftables.
+    /// Our rules in nftables.
     Firewall,
 }
 
@@ -80,7 +81,7 @@ impl Watch {
         loop {
             let changes = tokio::select! {
                 changes = self.route.hear(|message| self.ours.change(message)) => changes,
-                changes = self.netfilter.hear(|_| Some(Change::Firewall)) => changes,
+                changes = self.netfilter.hear(|message| is_about_our_rules(message.body).then_some(Change::Firewall)) => changes,
             };
             let changes = changes.map_err(Error::io(doing))?;
             if !changes.is_empty() {

@@ -7,9 +7,10 @@ use libc::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, RTM_DELROUTE, RTM_GETROUTE, 
 use netlink_packet_core::Parseable;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
-    RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteScope, RouteType,
 };
+
+use nix::errno::Errno;
 
 use super::address::{any, family};
 use super::{Netlink, Refusal, Request};
@@ -108,18 +109,30 @@ impl Hop {
     }
 }
 
-/// The routes of both families that carry a mark, or all.
-pub(crate) fn list(netlink: &mut Netlink, protocol: Option<u8>, table: Option<u32>) -> Result<Vec<Hop>, Refusal> {
+/// The routes of both families that carry a mark.
+pub(crate) fn list_marked(netlink: &mut Netlink, protocol: u8) -> Result<Vec<Hop>, Refusal> {
     let mut all = Vec::new();
-    for unspecified in [IpAddr::V4([0; 4].into()), IpAddr::V6([0; 16].into())] {
-        let mut message = blank(unspecified);
-        message.header.protocol = protocol.map(RouteProtocol::from).unwrap_or_default();
-        message.attributes = table.map(RouteAttribute::Table).into_iter().collect();
-        let wanted = |hop: &Hop| protocol.is_none_or(|protocol| hop.protocol == protocol);
-        let request = Request::new(RTM_GETROUTE, 0, &message);
-        all.extend(netlink.dump(&request, |message| Hop::read(message.body).filter(wanted))?);
+    for family in [IpAddr::V4([0; 4].into()), IpAddr::V6([0; 16].into())] {
+        let mut message = blank(family);
+        message.header.protocol = protocol.into();
+        all.extend(dump(netlink, &message)?.into_iter().filter(|hop| hop.protocol == protocol));
     }
     Ok(all)
+}
+
+/// The routes of a table, of the family of `like`.
+pub(crate) fn list_table(netlink: &mut Netlink, table: u32, like: IpAddr) -> Result<Vec<Hop>, Refusal> {
+    let mut message = blank(like);
+    message.attributes = vec![RouteAttribute::Table(table)];
+    dump(netlink, &message)
+}
+
+fn dump(netlink: &mut Netlink, like: &RouteMessage) -> Result<Vec<Hop>, Refusal> {
+    match netlink.dump(&Request::new(RTM_GETROUTE, 0, like), |message| Hop::read(message.body)) {
+        // A table that nothing was ever put into does not exist.
+        Err(Refusal { errno: Errno::ENOENT, .. }) => Ok(Vec::new()),
+        result => result,
+    }
 }
 
 fn blank(like: IpAddr) -> RouteMessage {

@@ -74,11 +74,11 @@ fn container_end(pod: &PodLink, host: Option<u32>) -> Result<Vec<Difference>, Er
     for net in pod.addresses.iter().filter(|net| !addresses.iter().any(|have| have.net == **net)) {
         differs(&mut found, format!("address {net} of {name}"), "there", "missing");
     }
-    let installed = route::list(&mut netlink, None, Some(types::host::MAIN_TABLE)).map_err(Error::refused(doing()))?;
     for want in routes(pod, device.index) {
-        let same = |have: &&route::Hop| have.destination == want.destination && have.index == want.index;
-        let have = installed.iter().filter(same).find(|have| have.via == want.via);
-        if have.is_none() {
+        let table = route::list_table(&mut netlink, want.table, want.destination.addr());
+        let same =
+            |have: &route::Hop| (have.destination, have.via, have.index) == (want.destination, want.via, want.index);
+        if !table.map_err(Error::refused(doing()))?.iter().any(same) {
             let via = want.via.map(|via| format!(" via {via}")).unwrap_or_default();
             differs(&mut found, format!("route {}{via} of {name}", want.destination), "there", "missing");
         }

@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use types::host::{Datapath, PodLink};
 
-use super::valid_name;
+use crate::device::valid_name;
 use crate::error::Error;
 use crate::ethtool::Offloads;
 use crate::netlink::link::{self, End};
