@@ -1,12 +1,15 @@
 //! The one owner of the brain: takes events, and makes the switch hold what follows from them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use delta::{Failure, Rejected};
+use delta::{Failure, Message, Rejected};
 use node::{Brain, Event, Owner};
 use openflow::flow::FlowRequest;
 use ovs::backoff::Backoff;
 use ovs::switch::{BundleError, Events, RequestError, Switch};
+use telemetry::metrics::Histogram;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, info, warn};
 
@@ -32,10 +35,27 @@ pub(crate) struct Progress {
     pub(crate) host_version: u64,
     /// Whether the switch holds what it should, and every source has been in sync: Pods can be attached.
     pub(crate) ready: bool,
-    /// How many times it was told anything since the start.
-    pub(crate) commits: u64,
-    /// How many messages that were.
-    pub(crate) messages: u64,
+}
+
+/// What the switch was told since the start.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    /// Flows and groups that were added or replaced.
+    pub(crate) added: AtomicU64,
+    /// Flows and groups that were removed.
+    pub(crate) deleted: AtomicU64,
+    /// Flows and groups that it refused.
+    pub(crate) refused: AtomicU64,
+    /// How long a bundle took.
+    pub(crate) took: Histogram,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        let zero = || AtomicU64::new(0);
+        let took = Histogram::new(&[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000]);
+        Self { added: zero(), deleted: zero(), refused: zero(), took }
+    }
 }
 
 /// A handle to the engine.
@@ -52,7 +72,7 @@ pub(crate) struct Stopped;
 
 impl Engine {
     /// Starts the engine.
-    pub(crate) fn start(brain: Brain, switch: Switch, events: Events) -> Self {
+    pub(crate) fn start(brain: Brain, switch: Switch, events: Events, counters: Arc<Counters>) -> Self {
         let (commands, queue) = mpsc::channel(QUEUE);
         let (sender, progress) = watch::channel(Progress::default());
         let worker = Worker {
@@ -60,6 +80,7 @@ impl Engine {
             switch,
             queue,
             progress: sender,
+            counters,
             waiters: Vec::new(),
             backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(5)),
             retry_at: None,
@@ -103,6 +124,7 @@ struct Worker {
     switch: Switch,
     queue: mpsc::Receiver<Command>,
     progress: watch::Sender<Progress>,
+    counters: Arc<Counters>,
     /// Who waits until the switch holds what an owner wants.
     waiters: Vec<(Owner, oneshot::Sender<Result<(), String>>)>,
     backoff: Backoff,
@@ -172,18 +194,21 @@ impl Worker {
             self.brain.switch().end_resync();
         }
         while let Some(patch) = self.brain.switch().patch() {
-            let (started, count) = (Instant::now(), patch.len());
+            let started = Instant::now();
             let state = self.brain.switch();
+            let is_delete = |message: &Message<'_>| matches!(message, Message::FlowDelete(_) | Message::GroupDelete(_));
+            let deleted = state.messages(&patch, patch.bundle()).filter(is_delete).count() as u64;
+            let added = patch.len() as u64 - deleted;
             // There are no meters, so the bundle is all of it.
-            let result = self.switch.clone().commit(state.messages(&patch, patch.bundle())).await;
+            let result = self.switch.commit(state.messages(&patch, patch.bundle())).await;
+            let took = started.elapsed();
             match result {
                 Ok(()) => {
                     self.brain.switch().committed(patch);
-                    self.progress.send_modify(|progress| {
-                        progress.commits += 1;
-                        progress.messages += count as u64;
-                    });
-                    info!(messages = count, took = ?started.elapsed(), "the switch was told");
+                    self.counters.added.fetch_add(added, Ordering::Relaxed);
+                    self.counters.deleted.fetch_add(deleted, Ordering::Relaxed);
+                    self.counters.took.observe(took);
+                    debug!(added, deleted, ?took, "the switch was told");
                     self.backoff.reset();
                 }
                 Err(error) => {
@@ -193,6 +218,7 @@ impl Worker {
                     if !refused {
                         return self.try_later("change the switch", &error);
                     }
+                    self.counters.refused.fetch_add(1, Ordering::Relaxed);
                     warn!(%error, "left out of the switch; the rest follows");
                 }
             }
@@ -246,7 +272,7 @@ impl Worker {
         let host_version = self.brain.host_version();
         let ready = self.brain.is_synced() && !self.brain.switch().needs_resync();
         self.progress.send_if_modified(|progress| {
-            let next = Progress { host_version, ready, ..*progress };
+            let next = Progress { host_version, ready };
             let changed = *progress != next;
             *progress = next;
             changed

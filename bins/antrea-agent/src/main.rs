@@ -14,6 +14,7 @@ mod config;
 mod engine;
 mod install_cni;
 mod ports;
+mod rest;
 mod run;
 mod sources;
 mod transport;

@@ -20,14 +20,17 @@ use types::node::Node;
 use crate::bridge::{self, Made, Wanted};
 use crate::cni::Cni;
 use crate::config::{self, Config, EncapMode};
-use crate::engine::Engine;
+use crate::engine::{Counters, Engine};
 use crate::ports::Ports;
+use crate::rest::Rest;
 use crate::sources;
 use crate::upkeep::{self, Upkeep};
 
 /// How long a source may take before the log says what is being waited for.
 const IMPATIENCE: Duration = Duration::from_secs(5);
 
+/// The file beside the CNI socket that lets root ask the agent questions.
+const TOKEN: &str = "loopback-client-token";
 /// Calls that wait for the kernel at a time.
 const BLOCKING: usize = 16;
 
@@ -110,12 +113,17 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     let pool = Pool::open(&config.ipam_dir, ranges(&own)?)?;
     let socket = config.ovs_run_dir.join(format!("{}.mgmt", config.ovs_bridge));
     let (switch, events) = Switch::start(ovs::switch::Config::new(socket));
-    let engine = Engine::start(Brain::new(Own::clone(&own)), switch, events);
+    let counters = Arc::new(Counters::default());
+    let engine = Engine::start(Brain::new(Own::clone(&own)), switch, events, Arc::clone(&counters));
     let ports = Ports::new(Arc::clone(&database), &config.ovs_bridge);
     sources::follow(&client, &engine);
     tokio::spawn(ports.clone().follow(engine.clone()));
-    let (status, _upkeep) = watch::channel(Upkeep::default());
+    let (status, upkeep) = watch::channel(Upkeep::default());
     tokio::spawn(upkeep::keep(engine.clone(), config.host_gateway.clone(), status));
+
+    let token = config.cni_socket.with_file_name(TOKEN);
+    let server = telemetry::server::Server::bind(config.api_port, &token).await?;
+    tokio::spawn(server.serve(Rest { engine: engine.clone(), counters, upkeep, database: database.status() }));
 
     let cni = Cni::new(own, engine.clone(), ports, pool);
     let listener = api::cni::Listener::bind(&config.cni_socket)?;

@@ -104,6 +104,21 @@ impl Brain {
         &mut self.switch
     }
 
+    /// The flows that the switch should hold.
+    pub fn desired_flows(&self) -> impl Iterator<Item = Flow> + '_ {
+        self.switch.desired_flows()
+    }
+
+    /// How many ports of Services, and how many endpoints of theirs, are balanced here: of IPv4 and of IPv6.
+    pub fn service_counts(&self) -> ((usize, usize), (usize, usize)) {
+        let of = |ipv6: bool| {
+            let ports = self.rendered.values().flat_map(BTreeMap::values).filter(move |port| port.ipv6 == ipv6);
+            ports.fold((0, 0), |(ports, endpoints), port| (ports + 1, endpoints + port.endpoints.len()))
+        };
+        let ((ports, endpoints), (ports6, endpoints6)) = (of(false), of(true));
+        ((ports, ports6), (endpoints, endpoints6))
+    }
+
     /// What the host should hold.
     pub fn host(&self) -> types::host::Desired {
         let ports = self.rendered.values().flat_map(BTreeMap::values);

@@ -52,7 +52,7 @@ impl Answer {
 
     /// Metrics, as Prometheus reads them.
     pub fn metrics(body: String) -> Self {
-        Self { status: StatusCode::OK, kind: "application/openmetrics-text; version=1.0.0; charset=utf-8", body }
+        Self { status: StatusCode::OK, kind: "text/plain; version=0.0.4; charset=utf-8", body }
     }
 
     fn text(status: StatusCode, body: String) -> Self {
