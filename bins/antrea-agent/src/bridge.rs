@@ -1,6 +1,7 @@
 //! The bridge with its gateway and its tunnel, as OVSDB describes them.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use openflow::port::Port as OfPort;
@@ -12,6 +13,7 @@ use ovsdb::tables::{Bridge, BridgeColumns, FailMode, Interface, InterfaceColumns
 use ovsdb::transaction::Transaction;
 use ovsdb::value::{RowRef, Uuid};
 use thiserror::Error;
+use tracing::warn;
 use types::Mac;
 
 /// How long the switch may take to make what it was asked for.
@@ -91,6 +93,12 @@ pub(crate) enum BridgeError {
         /// What there is.
         known: String,
     },
+    /// The bridge is another one now.
+    #[error("bridge {bridge}: it was removed and made anew, with other ports: starting again")]
+    Another {
+        /// The bridge.
+        bridge: String,
+    },
     /// The switch does not answer.
     #[error("bridge {bridge}: ovs-vswitchd has not made it within {PATIENCE:?}; is it running?")]
     Slow {
@@ -115,6 +123,31 @@ impl Wanted {
         };
         let _ = tokio::time::timeout(PATIENCE, database.wait_for(done)).await;
         outcome?.ok_or_else(slow)
+    }
+
+    /// Keeps the bridge as it should be. Ends when the switch has made something else of it than before: the flows of this
+    /// agent are those of the bridge that it found.
+    pub(crate) async fn keep(&self, database: &Database, before: Made, repairs: &AtomicU64) -> BridgeError {
+        let mut changes = database.changes();
+        loop {
+            if changes.next().await.is_none() {
+                return BridgeError::Slow { bridge: self.bridge.clone() };
+            }
+            let Some(replica) = database.snapshot() else { continue };
+            match self.changes(&replica) {
+                Ok(None) => {}
+                Ok(Some(_)) => {
+                    warn!(bridge = self.bridge, "somebody has changed the bridge; repaired");
+                    repairs.fetch_add(1, Ordering::Relaxed);
+                    match self.make(database).await {
+                        Ok(made) if made == before => {}
+                        Ok(_) => return BridgeError::Another { bridge: self.bridge.clone() },
+                        Err(error) => return error,
+                    }
+                }
+                Err(error) => return error.into(),
+            }
+        }
     }
 
     /// What has to change in the database; nothing if all is as it should be.

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use node::{Event, Source};
 use openflow::port::Port as OfPort;
@@ -107,12 +108,14 @@ impl PodPort {
 pub(crate) struct Ports {
     database: Arc<Database>,
     bridge: String,
+    /// Those that should be there, whoever removes them.
+    expected: Arc<Mutex<BTreeMap<String, PodPort>>>,
 }
 
 impl Ports {
     /// The ports of a bridge.
     pub(crate) fn new(database: Arc<Database>, bridge: &str) -> Self {
-        Self { database, bridge: bridge.to_owned() }
+        Self { database, bridge: bridge.to_owned(), expected: Arc::default() }
     }
 
     /// All that are there, with the number that the switch gave them, and what cannot be read.
@@ -125,8 +128,14 @@ impl Ports {
         self.all().into_iter().map(|(port, _)| port).filter(|port| port.container == container).collect()
     }
 
-    /// Adds a port to the bridge, in place of one with its name.
+    /// Adds a port to the bridge, in place of one with its name. From now on it is expected to be there.
     pub(crate) async fn add(&self, port: &PodPort) -> Result<(), TransactError> {
+        self.insert(port).await?;
+        self.expected().insert(port.name.clone(), port.clone());
+        Ok(())
+    }
+
+    async fn insert(&self, port: &PodPort) -> Result<(), TransactError> {
         let mut transaction = Transaction::new();
         if let Some(replica) = self.database.snapshot() {
             self.take_out(&replica, &mut transaction, &port.name);
@@ -144,6 +153,7 @@ impl Ports {
 
     /// Removes a port from the bridge, if it is there.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), TransactError> {
+        self.expected().remove(name);
         let mut transaction = Transaction::new();
         if let Some(replica) = self.database.snapshot() {
             self.take_out(&replica, &mut transaction, name);
@@ -152,6 +162,31 @@ impl Ports {
             return Ok(());
         }
         self.database.transact(transaction).await.map(|_| ())
+    }
+
+    fn expected(&self) -> MutexGuard<'_, BTreeMap<String, PodPort>> {
+        // Nobody panics while holding it; and if somebody did, the map is as good as before.
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts back what somebody has taken out of the bridge; how much that was.
+    async fn put_back(&self, present: &BTreeSet<String>) -> u64 {
+        let missing: Vec<PodPort> =
+            self.expected().values().filter(|port| !present.contains(&port.name)).cloned().collect();
+        let mut count = 0;
+        for port in missing {
+            warn!(interface = port.name, pod = %port.pod, "somebody has taken it out of the bridge; put back");
+            match self.insert(&port).await {
+                Ok(()) => count += 1,
+                // The next change of the database, or the next look, is another chance.
+                Err(error) => warn!(interface = port.name, %error, "could not be put back"),
+            }
+            if !self.expected().contains_key(&port.name) {
+                // The Pod went in the meantime.
+                let _ = self.remove(&port.name).await;
+            }
+        }
+        count
     }
 
     fn take_out(&self, replica: &Replica, transaction: &mut Transaction, name: &str) {
@@ -184,14 +219,20 @@ impl Ports {
     }
 
     /// Tells the engine of all ports, and of whatever changes about them, for ever.
-    pub(crate) async fn follow(self, engine: Engine) {
+    pub(crate) async fn follow(self, engine: Engine, repairs: Arc<AtomicU64>) {
         let mut told: BTreeMap<String, node::Interface> = BTreeMap::new();
         let mut complained: BTreeSet<String> = BTreeSet::new();
         let mut changes = self.database.changes();
         while let Some(feed) = changes.next().await {
             let first = matches!(&feed, Feed::Resync { missed: 0, .. });
             let Some(replica) = self.database.snapshot() else { continue };
-            let now: BTreeMap<String, node::Interface> = rows(&replica, &self.bridge)
+            let rows = rows(&replica, &self.bridge);
+            if first {
+                self.expected().extend(rows.iter().map(|(port, _)| (port.name.clone(), port.clone())));
+            }
+            let present: BTreeSet<String> = rows.iter().map(|(port, _)| port.name.clone()).collect();
+            repairs.fetch_add(self.put_back(&present).await, Ordering::Relaxed);
+            let now: BTreeMap<String, node::Interface> = rows
                 .into_iter()
                 .filter_map(|(port, assigned)| match assigned {
                     Assigned::Assigned(number) => Some((port.name.clone(), port.interface(number))),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use node::Brain;
 use ovs::database::Status;
@@ -21,6 +21,7 @@ pub(crate) struct Rest {
     pub(crate) engine: Engine,
     pub(crate) counters: Arc<Counters>,
     pub(crate) upkeep: watch::Receiver<Upkeep>,
+    pub(crate) bridge_repairs: Arc<AtomicU64>,
     pub(crate) database: watch::Receiver<Status>,
 }
 
@@ -86,6 +87,9 @@ impl Rest {
         let repaired = self.upkeep.borrow().repaired;
         let repairs = "Routes, addresses, neighbours, settings and rules that somebody changed and the agent repaired.";
         page.number(Kind::Counter, ("antrea_agent_host_repair_count", repairs), repaired);
+        let repaired = self.bridge_repairs.load(Ordering::Relaxed);
+        let repairs = "Ports and settings of the bridge that somebody changed and the agent repaired.";
+        page.number(Kind::Counter, ("antrea_agent_bridge_repair_count", repairs), repaired);
         for (ip_family, services, endpoints) in [("v4", services.0, endpoints.0), ("v6", services.1, endpoints.1)] {
             let labels: &[(&str, &str)] = &[("ip_family", ip_family)];
             let of = "Ports of Services that are balanced here.";
@@ -100,7 +104,7 @@ impl Rest {
 impl Counters {
     fn write(&self, page: &mut Page) {
         let (add, delete): (&[_], &[_]) = (&[("operation", "add")], &[("operation", "delete")]);
-        let read = |number: &std::sync::atomic::AtomicU64| number.load(Ordering::Relaxed);
+        let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let counts = [(add, read(&self.added)), (delete, read(&self.deleted))];
         page.family(
             Kind::Counter,

@@ -1,7 +1,9 @@
 //! From nothing to a Node that works, and until it is told to stop.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -17,7 +19,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 use types::node::Node;
 
-use crate::bridge::{self, Made, Wanted};
+use crate::bridge::{self, BridgeError, Made, Wanted};
 use crate::cni::Cni;
 use crate::config::{self, Config, EncapMode};
 use crate::engine::{Counters, Engine};
@@ -69,15 +71,24 @@ async fn work(config: &Config, name: &str) -> Result<()> {
         started = start(config, name) => started?,
     };
     info!(socket = %config.cni_socket.display(), "ready");
-    started.listener.serve(started.cni, &mut stop).await;
+    let mut outcome = Ok(());
+    let stop = async {
+        tokio::select! {
+            () = stop => {}
+            error = started.bridge => outcome = Err(error.into()),
+        }
+    };
+    started.listener.serve(started.cni, stop).await;
     info!("stopped; what was set up stays");
-    Ok(())
+    outcome
 }
 
 /// An agent that can attach Pods.
 struct Started {
     listener: api::cni::Listener,
     cni: Cni,
+    /// Ends when the bridge is another one.
+    bridge: Pin<Box<dyn Future<Output = BridgeError>>>,
 }
 
 async fn start(config: &Config, name: &str) -> Result<Started> {
@@ -117,13 +128,20 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     let engine = Engine::start(Brain::new(Own::clone(&own)), switch, events, Arc::clone(&counters));
     let ports = Ports::new(Arc::clone(&database), &config.ovs_bridge);
     sources::follow(&client, &engine);
-    tokio::spawn(ports.clone().follow(engine.clone()));
+    let bridge_repairs = Arc::new(AtomicU64::new(0));
+    tokio::spawn(ports.clone().follow(engine.clone(), Arc::clone(&bridge_repairs)));
     let (status, upkeep) = watch::channel(Upkeep::default());
     tokio::spawn(upkeep::keep(engine.clone(), config.host_gateway.clone(), status));
 
     let token = config.cni_socket.with_file_name(TOKEN);
     let server = telemetry::server::Server::bind(config.api_port, &token).await?;
-    tokio::spawn(server.serve(Rest { engine: engine.clone(), counters, upkeep, database: database.status() }));
+    tokio::spawn(server.serve(Rest {
+        engine: engine.clone(),
+        counters,
+        upkeep,
+        bridge_repairs: Arc::clone(&bridge_repairs),
+        database: database.status(),
+    }));
 
     let cni = Cni::new(own, engine.clone(), ports, pool);
     let listener = api::cni::Listener::bind(&config.cni_socket)?;
@@ -131,7 +149,8 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     if let Err(error) = cni.collect().await {
         warn!(%error, "what earlier calls have left behind is still there");
     }
-    Ok(Started { listener, cni })
+    let bridge = async move { wanted.keep(&database, made, &bridge_repairs).await };
+    Ok(Started { listener, cni, bridge: Box::pin(bridge) })
 }
 
 /// This Node, as soon as Kubernetes has given it a Pod subnet.

@@ -56,8 +56,8 @@ pub enum Error {
     /// All addresses are taken.
     #[error("all {size} addresses of {range} are taken (in {})", directory.display())]
     Full {
-        /// The range.
-        range: Range,
+        /// The range, for people.
+        range: String,
         /// How many addresses there are.
         size: u128,
         /// Where it is written who holds them.
@@ -134,7 +134,7 @@ impl Pool {
         owner: &Owner,
     ) -> Result<IpAddr, Error> {
         let free = range.after(store.last(index)).find(|ip| !used.contains(ip));
-        let full = || Error::Full { range: range.clone(), size: range.size(), directory: self.directory.clone() };
+        let full = || Error::Full { range: range.to_string(), size: range.size(), directory: self.directory.clone() };
         let ip = free.ok_or_else(full)?;
         store.write(ip, owner)?;
         store.set_last(index, ip)?;

@@ -179,7 +179,12 @@ impl Kernel {
         if known && self.intact_at == Some(generation) {
             return Ok(true);
         }
-        let intact = Ruleset::installed()?.as_ref() == Some(self.expected(firewall)?);
+        let expected = match self.expected.take().filter(|_| known) {
+            Some((_, ruleset)) => ruleset,
+            None => Ruleset::expected(firewall)?,
+        };
+        let intact = Ruleset::installed()?.as_ref() == Some(&expected);
+        self.expected = Some((firewall.clone(), expected));
         self.intact_at = intact.then_some(generation);
         Ok(intact)
     }
@@ -187,15 +192,6 @@ impl Kernel {
     fn replace_firewall(&mut self, firewall: &Firewall) -> Result<(), Error> {
         self.intact_at = None;
         crate::nft::replace(firewall)
-    }
-
-    fn expected(&mut self, firewall: &Firewall) -> Result<&Ruleset, Error> {
-        match &self.expected {
-            Some((known, _)) if known == firewall => {}
-            _ => self.expected = Some((firewall.clone(), Ruleset::expected(firewall)?)),
-        }
-        let nothing = || Error::Nft { doing: "cannot list our rules".into(), said: "nothing".into() };
-        self.expected.as_ref().map(|(_, ruleset)| ruleset).ok_or_else(nothing)
     }
 
     fn generation(&mut self) -> Result<u32, Error> {

@@ -303,3 +303,48 @@ impl Netlink {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two messages, as the kernel sends them.
+    fn two() -> Vec<u8> {
+        let mut bytes = Vec::new();
+        Request::raw(7, 0, vec![1, 2, 3]).encode(5, 0, &mut bytes);
+        Request::raw(NLMSG_ERROR.try_into().unwrap(), 0, refusal()).encode(6, 0, &mut bytes);
+        bytes
+    }
+
+    /// An error, the header of the request that it is about, and a reason.
+    fn refusal() -> Vec<u8> {
+        let reason = [&[12, 0, 1, 0], b"because\0".as_slice()].concat();
+        [(-libc::EEXIST).to_ne_bytes().as_slice(), &[0; HEADER], &reason].concat()
+    }
+
+    #[test]
+    fn messages_are_told_apart() {
+        let bytes = two();
+        let all: Vec<_> = messages(&bytes).collect();
+        assert_eq!(all.iter().map(|message| (message.kind, message.sequence)).collect::<Vec<_>>(), [(7, 5), (2, 6)]);
+        assert_eq!(all[0].body, [1, 2, 3]);
+        assert_eq!(all[1].verdict(), Err(Refusal { errno: Errno::EEXIST, reason: Some("because".into()) }));
+    }
+
+    #[test]
+    fn whatever_comes_ends() {
+        let bytes = two();
+        for length in 0..bytes.len() {
+            for message in messages(&bytes[..length]) {
+                let _ = message.verdict();
+            }
+        }
+        for (at, value) in (0..bytes.len()).flat_map(|at| [(at, 0), (at, 3), (at, 0xff)]) {
+            let mut changed = bytes.clone();
+            changed[at] = value;
+            for message in messages(&changed) {
+                let _ = message.verdict();
+            }
+        }
+    }
+}

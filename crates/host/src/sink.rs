@@ -7,7 +7,8 @@
 //! and is sent to the kernel without starting `nft`.
 //!
 //! A bridge that is down, as the device's master, would swallow most packets too, but passes on those to the multicast
-//! addresses 01:80:c2:00:00:02 and above, with whatever a Pod puts inside.
+//! addresses 01:80:c2:00:00:02 and above, with whatever a Pod puts inside. It costs the same to add (0.15 ms), and more to
+//! remove with the device (9 ms on a busy machine).
 
 use nix::errno::Errno;
 use types::host::FIREWALL_TABLE;
@@ -47,6 +48,10 @@ pub(crate) fn add(netfilter: &mut Netlink, device: &str) -> Result<(), Refusal> 
 
 /// Forgets what was said of `device`. Older kernels do so when the device goes.
 pub(crate) fn remove(netfilter: &mut Netlink, device: &str) -> Result<(), Refusal> {
+    // The kernel takes 10 ms to refuse a transaction, and a few microseconds to answer a question.
+    if !is_there(netfilter, device)? {
+        return Ok(());
+    }
     match netfilter.transaction(&[request(libc::NFT_MSG_DELCHAIN, 0, &named_chain(device))]) {
         Err(Refusal { errno: Errno::ENOENT, .. }) => Ok(()),
         result => result,

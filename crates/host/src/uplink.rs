@@ -7,7 +7,6 @@ use types::Mac;
 
 use crate::error::Error;
 use crate::netlink::{Netlink, address, link};
-use crate::netns::Netns;
 
 /// The device that has the Node's address.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,7 +21,7 @@ pub struct Uplink {
     pub mac: Option<Mac>,
 }
 
-/// Finds the device that has the address `node`; nothing when no device has.
+/// Finds the device that has the address `node`, in the namespace of the calling thread; nothing when no device has.
 pub fn find(node: IpAddr) -> Result<Option<Uplink>, Error> {
     let doing = || format!("cannot find the device with the address {node}");
     let mut netlink = Netlink::route().map_err(Error::refused(doing()))?;
@@ -30,9 +29,4 @@ pub fn find(node: IpAddr) -> Result<Option<Uplink>, Error> {
     let Some(assigned) = all.into_iter().find(|assigned| assigned.net.addr() == node) else { return Ok(None) };
     let device = link::get_index(&mut netlink, assigned.index).map_err(Error::refused(doing()))?;
     Ok(device.map(|device| Uplink { device: device.name, address: assigned.net, mtu: device.mtu, mac: device.mac }))
-}
-
-/// Likewise, in another namespace.
-pub fn find_in(netns: &Netns, node: IpAddr) -> Result<Option<Uplink>, Error> {
-    netns.run(|| find(node))?
 }

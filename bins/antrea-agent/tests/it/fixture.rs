@@ -19,7 +19,7 @@ pub(crate) const OUTSIDE_IP: &str = "192.168.77.254";
 
 pub(crate) struct Node {
     pub(crate) netns: Netns,
-    pub(crate) outside: Netns,
+    _outside: Netns,
     pub(crate) ovs: Ovs,
     pub(crate) api: ApiServer,
     agent: Option<Process>,
@@ -69,7 +69,7 @@ impl Node {
             dir.path().join("kubeconfig").display(),
         );
         fs::write(dir.path().join("antrea-agent.conf"), text).unwrap();
-        Self { netns, outside, ovs, api, agent: None, dir, runtime }
+        Self { netns, _outside: outside, ovs, api, agent: None, dir, runtime }
     }
 
     pub(crate) fn start_agent(&mut self) {
@@ -78,10 +78,6 @@ impl Node {
         command.arg("--config").arg(self.dir.path().join("antrea-agent.conf"));
         command.env("NODE_NAME", "n1").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.agent = Some(Process::spawn(command).unwrap());
-    }
-
-    pub(crate) fn agent(&mut self) -> &mut Process {
-        self.agent.as_mut().unwrap()
     }
 
     pub(crate) fn kill_agent(&mut self) {
@@ -98,10 +94,6 @@ impl Node {
         until(format!("the agent is ready; its log: {}", self.log()), PATIENCE, ready).unwrap_or_else(|error| {
             panic!("{error}\n{}", self.log());
         });
-    }
-
-    pub(crate) fn dir(&self) -> &Path {
-        self.dir.path()
     }
 
     pub(crate) fn cni(&self, command: &Command) -> Result<Option<Attachment>, Error> {

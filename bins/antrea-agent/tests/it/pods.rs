@@ -32,7 +32,7 @@ fn pods_reach_each_other_their_node_and_the_outside_and_leave_nothing() {
     let names: Vec<&str> = told.as_array().unwrap().iter().map(|pod| pod["podName"].as_str().unwrap()).collect();
     assert_eq!(names, ["one", "two"]);
     assert_eq!(node.metric("antrea_agent_local_pod_count"), 2);
-    assert_eq!(node.ask("/readyz"), (200, "ok".to_owned()));
+    assert_eq!(node.ask("/readyz"), (200, "ok\n".to_owned()));
 
     node.del(&one);
     node.del(&two);
@@ -67,7 +67,7 @@ fn an_add_that_fails_leaves_nothing_and_says_why() {
     assert!(error.to_string().contains("/var/run/netns/that-is-gone"), "{error}");
     assert_eq!(node.traces(), Vec::<String>::new());
 
-    // A subnet with room for one Pod is full with one.
+    // The Pod has a device of this name already.
     let netns = Netns::new().unwrap();
     let mut other = call("two-cards", &netns.path());
     other.id.ifname = api::cni::InterfaceName::new("lo").unwrap();

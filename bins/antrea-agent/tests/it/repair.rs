@@ -39,3 +39,19 @@ fn a_node_that_comes_has_a_route_and_one_that_goes_has_none() {
     node.api.local().delete("v1", "nodes", "", "n2", None).unwrap();
     until("both go", PATIENCE, || (route().is_empty() && !flow()).then_some(())).unwrap();
 }
+
+#[test]
+fn what_somebody_else_changed_on_the_bridge_is_repaired_and_counted() {
+    let node = Node::start("");
+    let (one, two) = (node.add("one"), node.add("two"));
+    let port = one.attachment.host().unwrap().name.clone();
+    node.ovs.vsctl(["del-port", "br-int", &port]).unwrap();
+    assert!(reaches(&one.netns, two.v4), "the port is put back");
+    let mode = || node.ovs.vsctl(["get", "bridge", "br-int", "fail_mode"]).unwrap().trim().to_owned();
+    node.ovs.vsctl(["set", "bridge", "br-int", "fail_mode=standalone"]).unwrap();
+    until("the bridge is closed again", PATIENCE, || (mode() == "secure").then_some(())).unwrap();
+    assert_eq!(node.metric("antrea_agent_bridge_repair_count"), 2);
+    node.del(&one);
+    node.del(&two);
+    assert_eq!(node.traces(), Vec::<String>::new());
+}

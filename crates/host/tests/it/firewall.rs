@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use host::{Kernel, diff, nft};
 use testkit::process::run;
-use testkit::wait::PATIENCE;
+use testkit::wait::{PATIENCE, until};
 use testkit::{Netns, veth_pair};
 use types::host::{Desired, Firewall, NodePort, Op, PolicyOnly, Virtual};
 use types::meta::Protocol;
@@ -155,7 +155,9 @@ impl World {
 /// Whom a server at `listen` in `server` takes a client in `client` for, which connects to `to`.
 fn seen(server: &Netns, listen: &str, client: &Netns, to: &str) -> String {
     let [listen, to]: [SocketAddr; 2] = [listen, to].map(|address| address.parse().unwrap());
-    let listener = server.run(|| TcpListener::bind(listen)).unwrap().unwrap();
+    // A child that another test is just starting holds the last listener for a moment.
+    let bind = || server.run(|| TcpListener::bind(listen)).unwrap().ok();
+    let listener = until(format!("{listen} to be free"), PATIENCE, bind).unwrap();
     let connect = || TcpStream::connect_timeout(&to, PATIENCE);
     let _stream = client.run(connect).unwrap().unwrap_or_else(|error| panic!("{to}: {error}"));
     listener.accept().unwrap().1.ip().to_string()
