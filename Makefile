@@ -39,6 +39,11 @@ lint: setup ## Check format and lints
 format: ## Format the sources
 	$(CARGO) fmt --all
 
+.PHONY: codegen
+codegen: ## Write what follows from other files: code from .proto, the table of configuration keys
+	ANTREA_CODEGEN=1 $(CARGO) test --locked -p api --test it codegen
+	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-agent the_documentation_has_every_key
+
 .PHONY: audit
 audit: ## Check licences, banned crates and sources of all dependencies
 	@scripts/cargo-tool cargo-deny 0.20.2
