@@ -1,5 +1,6 @@
 //! Which addresses a Node has, by what Kubernetes says of it.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -56,6 +57,11 @@ impl Own {
             node_port_addresses: self.node_port_addresses.iter().copied().filter(|ip| !ip.is_loopback()).collect(),
             service_cidrs: self.service_cidrs.clone(),
         }
+    }
+
+    /// The Node's own addresses: an endpoint that has one is on the host's network.
+    pub fn own_addresses(&self) -> BTreeSet<IpAddr> {
+        self.families().map(|address| address.node).collect()
     }
 
     /// Its addresses, a family at a time.

@@ -333,7 +333,7 @@ impl Brain {
             None => proxy::Computed::default(),
         };
         let mut problems: Vec<Problem> = computed.errors.into_iter().map(Problem::Field).collect();
-        let own: BTreeSet<IpAddr> = self.own.families().map(|address| address.node).collect();
+        let own = self.own.own_addresses();
         let before = self.rendered.remove(name).unwrap_or_default();
         let mut now = BTreeMap::new();
         for port in computed.ports {

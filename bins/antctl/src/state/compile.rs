@@ -3,18 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use anyhow::{Context, Result, anyhow, bail};
-use ipnet::IpNet;
+use anyhow::{Result, anyhow, bail};
+use node::{Own, local_addresses, node_addresses};
 use openflow::flow::Flow;
 use openflow::group::Group;
 use openflow::port::Port;
 use pipeline::Pipeline;
-use pipeline::model::{
-    Address, Affinity, Applied, Direction, Endpoint, Families, Frontend, FrontendKind, Gateway, IpBlock, Mode, Node,
-    Peer, PeerPath, Pod, Ports, Protocol, Rule, RuleKind, ServiceGroup,
-};
+use pipeline::model::{Applied, Direction, Gateway, IpBlock, Mode, Node, Pod, Ports, Protocol, Rule, RuleKind};
 use policy::Cluster;
-use types::ObjectName;
+use types::{Mac, ObjectName};
 
 use super::State;
 use super::node_state::{NodeState, mac_for};
@@ -74,7 +71,8 @@ impl State {
         let Some(local) = &self.node_state else {
             bail!("needs a document `kind: NodeState` that says which Node is meant");
         };
-        let node = self.node(local)?;
+        let own = self.own(local)?;
+        let node = own.model();
         let pods = self.pods(local, &node)?;
         let pipeline = Pipeline::new(node.clone());
         let mut compiled = Compiled::default();
@@ -82,46 +80,30 @@ impl State {
         for (name, pod) in &pods {
             compiled.add(&format!("Pod {name}"), pipeline.pod(pod));
         }
-        for (name, peers) in self.peers(local, &node)? {
-            let flows = peers.iter().flat_map(|peer| pipeline.peer(peer)).collect();
+        let (peers, problems) = node::peers(&own, &self.nodes);
+        if let Some(problem) = problems.into_iter().next() {
+            return Err(problem.into());
+        }
+        for (name, peer) in peers {
+            let flows = peer.peers.iter().flat_map(|peer| pipeline.peer(peer)).collect();
             compiled.add(&format!("Node {name}"), flows);
         }
         if node.features.antrea_proxy {
-            self.services(local, &pipeline, &mut compiled)?;
+            self.services(&own, &pipeline, &mut compiled)?;
         }
         self.policies(&pipeline, &pods, &mut compiled)?;
         Ok(compiled)
     }
 
-    fn node(&self, local: &NodeState) -> Result<Node> {
+    fn own(&self, local: &NodeState) -> Result<Own> {
         let Some(object) = self.nodes.get(&local.node) else {
             bail!("NodeState {}: node: there is no Node with this name in the file", local.node);
         };
-        let cidrs = pod_cidrs(object)?;
-        let own = node_addresses(object);
-        let mut addresses = Families { v4: None, v6: None };
-        for cidr in cidrs {
-            let v4 = cidr.addr().is_ipv4();
-            let of_family = |ip: &&IpAddr| ip.is_ipv4() == v4;
-            let mut hosts = cidr.hosts().filter(|host| *host != cidr.network());
-            let (Some(first), Some(second)) = (hosts.next(), hosts.next()) else {
-                bail!("Node {}: spec.podCIDRs: {cidr} has no room for a gateway", local.node);
-            };
-            let Some(node) = own.iter().find(of_family).or(own.first()) else {
-                bail!("Node {}: status.addresses: needs an InternalIP", local.node);
-            };
-            let (virtual_service, hairpin): (IpAddr, IpAddr) = if v4 {
-                (Address::VIRTUAL_SERVICE.into(), Address::HAIRPIN.into())
-            } else {
-                (Address::VIRTUAL_SERVICE6.into(), Address::HAIRPIN6.into())
-            };
-            let gateway = local.gateway.ips.iter().find(of_family).copied().unwrap_or(first);
-            let address = Address { node: *node, gateway, snat: second, virtual_service, hairpin, pod_cidr: cidr };
-            *if v4 { &mut addresses.v4 } else { &mut addresses.v6 } = Some(address);
+        let mut addresses = local_addresses(object)?;
+        for address in [&mut addresses.v4, &mut addresses.v6].into_iter().flatten() {
+            let given = local.gateway.ips.iter().find(|ip| ip.is_ipv4() == address.gateway.is_ipv4());
+            address.gateway = given.copied().unwrap_or(address.gateway);
         }
-        let Some(first) = addresses.v4.or(addresses.v6) else {
-            bail!("Node {}: spec.podCIDR: is missing", local.node);
-        };
         let mode = Mode::from(local.mode);
         let service_cidrs = match &local.service_cidrs {
             Some(cidrs) => cidrs.clone(),
@@ -131,17 +113,26 @@ impl State {
             Mode::Encap | Mode::Hybrid => vec![Port(local.tunnel.ofport)],
             Mode::NoEncap | Mode::NetworkPolicyOnly => Vec::new(),
         };
-        let mac = local.gateway.mac.map_or_else(|| mac_for(first.gateway), |text| text.0);
-        Ok(Node {
+        let first = addresses.v4.or(addresses.v6);
+        let mac = local.gateway.mac.map(|text| text.0).or(first.map(|address| mac_for(address.gateway)));
+        let given = local.node_port_addresses.clone();
+        Ok(Own {
+            name: local.node.clone(),
             mode,
             features: local.features.into(),
             datapath: local.datapath.into(),
-            gateway: Gateway { port: Port(local.gateway.ofport), mac },
-            uplink: None,
+            gateway: Gateway { port: Port(local.gateway.ofport), mac: mac.unwrap_or(Mac::GLOBAL_VIRTUAL) },
             tunnels,
             addresses,
-            node_port_addresses: local.node_port_addresses.clone().unwrap_or(own),
+            transport_subnets: local.transport_subnet.into_iter().collect(),
+            node_port_addresses: given.unwrap_or_else(|| node_addresses(object)),
             service_cidrs,
+            // What follows is the host's, and nothing in the switch depends on it.
+            gateway_device: String::new(),
+            transport_device: String::new(),
+            tunnel_port: None,
+            mtu: 0,
+            no_snat: false,
         })
     }
 
@@ -205,41 +196,14 @@ impl State {
         Ok(pods)
     }
 
-    fn peers(&self, local: &NodeState, node: &Node) -> Result<BTreeMap<String, Vec<Peer>>> {
-        let mut peers = BTreeMap::new();
-        for (name, object) in self.nodes.iter().filter(|(name, _)| **name != local.node) {
-            let own = node_addresses(object);
-            let mut of_peer = Vec::new();
-            for cidr in pod_cidrs(object)? {
-                let Some(address) = own.first().copied() else {
-                    bail!("Node {name}: status.addresses: needs an InternalIP");
-                };
-                let Some(gateway) = cidr.hosts().find(|host| *host != cidr.network()) else {
-                    bail!("Node {name}: spec.podCIDRs: {cidr} has no room for a gateway");
-                };
-                let near = local.transport_subnet.is_some_and(|subnet| subnet.contains(&address));
-                let path = match node.mode {
-                    Mode::Encap => PeerPath::Tunnel(address),
-                    Mode::Hybrid if !near => PeerPath::Tunnel(address),
-                    Mode::Hybrid | Mode::NoEncap => PeerPath::Route,
-                    Mode::NetworkPolicyOnly => continue,
-                };
-                of_peer.push(Peer { pod_cidr: cidr, gateway, path });
-            }
-            peers.insert(name.clone(), of_peer);
-        }
-        Ok(peers)
-    }
-
-    fn services(&self, local: &NodeState, pipeline: &Pipeline, compiled: &mut Compiled) -> Result<()> {
-        let mut next_group = 1;
-        let mut next_cookie = 1;
+    fn services(&self, own: &Own, pipeline: &Pipeline, compiled: &mut Compiled) -> Result<()> {
+        let mut services = node::Services::default();
         for (name, service) in &self.services {
             let of_service = |slice: &&types::service::EndpointSlice| {
                 slice.service_name() == Some(&name.name) && slice.metadata.namespace == service.metadata.namespace
             };
             let slices: Vec<_> = self.slices.iter().filter(of_service).collect();
-            let computed = proxy::compute(service, slices, &local.node);
+            let computed = proxy::compute(service, slices, &own.name);
             if let Some(error) = computed.errors.into_iter().next() {
                 return Err(error.into());
             }
@@ -248,49 +212,9 @@ impl State {
                     "" => format!("Service {name}"),
                     port => format!("Service {name}:{port}"),
                 };
-                let protocol = protocol(port.protocol);
-                let endpoint = |e: &proxy::Endpoint| {
-                    let is_local_pod = e.is_local && e.pod.as_ref().is_some_and(|pod| !self.is_on_host_network(pod));
-                    Endpoint { address: e.address, port: e.port, is_local_pod }
-                };
-                let mut group_for = |local_only: bool, compiled: &mut Compiled| -> Option<u32> {
-                    let chosen = port.endpoints.iter().filter(|e| e.is_local || !local_only);
-                    let endpoints: BTreeSet<Endpoint> = chosen.map(endpoint).collect();
-                    if endpoints.is_empty() {
-                        return None;
-                    }
-                    let group = ServiceGroup { id: next_group, endpoints, affinity: port.affinity.is_some() };
-                    next_group += 1;
-                    compiled.groups.push((pipeline.group(&group), owner.clone()));
-                    Some(group.id)
-                };
-                let everyone = port
-                    .frontends
-                    .iter()
-                    .any(|f| !f.local_only || !matches!(f.kind, proxy::FrontendKind::ClusterIp(_)));
-                let all = if everyone { group_for(false, compiled) } else { None };
-                let nearby = port.frontends.iter().any(|f| f.local_only).then(|| group_for(true, compiled)).flatten();
-                let mut flows: Vec<Flow> =
-                    port.endpoints.iter().flat_map(|e| pipeline.endpoint(protocol, &endpoint(e))).collect();
-                for written in &port.frontends {
-                    let external = !matches!(written.kind, proxy::FrontendKind::ClusterIp(_));
-                    let frontend = Frontend {
-                        kind: match written.kind {
-                            proxy::FrontendKind::ClusterIp(ip) => FrontendKind::ClusterIp(ip),
-                            proxy::FrontendKind::NodePort { ipv6 } => FrontendKind::NodePort { ipv6 },
-                            proxy::FrontendKind::External(ip) => FrontendKind::External(ip),
-                        },
-                        protocol,
-                        port: written.port,
-                        group: if written.local_only { nearby } else { all },
-                        in_cluster_group: if external && written.local_only { all } else { None },
-                        snat: external && !written.local_only,
-                        affinity: port.affinity.map(|seconds| Affinity { seconds }),
-                    };
-                    flows.extend(pipeline.frontend(&frontend, next_cookie));
-                    next_cookie += 1;
-                }
-                compiled.add(&owner, flows);
+                let rendered = services.render(pipeline, port, &own.own_addresses())?;
+                compiled.groups.extend(rendered.groups.into_iter().map(|group| (group, owner.clone())));
+                compiled.add(&owner, rendered.flows);
             }
         }
         Ok(())
@@ -346,10 +270,6 @@ impl State {
         }
         Ok(())
     }
-
-    fn is_on_host_network(&self, pod: &ObjectName) -> bool {
-        self.pods.get(pod).is_some_and(|pod| pod.spec.host_network)
-    }
 }
 
 fn direction(direction: policy::Direction) -> Direction {
@@ -372,24 +292,4 @@ fn protocol(protocol: types::meta::Protocol) -> Protocol {
         types::meta::Protocol::Udp => Protocol::Udp,
         types::meta::Protocol::Sctp => Protocol::Sctp,
     }
-}
-
-/// A Node's Pod subnets, at most one a family.
-fn pod_cidrs(node: &types::node::Node) -> Result<Vec<IpNet>> {
-    let spec = &node.spec;
-    let written = spec.pod_cidrs.iter().chain(spec.pod_cidrs.is_empty().then_some(&spec.pod_cidr));
-    written
-        .filter(|text| !text.is_empty())
-        .map(|text| {
-            let problem =
-                || format!("Node {}: spec.podCIDRs: `{text}` is not a range of addresses", node.metadata.name);
-            text.parse::<IpNet>().map(|cidr| cidr.trunc()).with_context(problem)
-        })
-        .collect()
-}
-
-/// A Node's own addresses.
-fn node_addresses(node: &types::node::Node) -> Vec<IpAddr> {
-    let internal = node.status.addresses.iter().filter(|address| address.kind == "InternalIP");
-    internal.filter_map(|address| address.address.parse().ok()).collect()
 }
