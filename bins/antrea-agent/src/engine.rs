@@ -1,5 +1,6 @@
 //! The one owner of the brain: takes events, and makes the switch hold what follows from them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -81,6 +82,8 @@ impl Engine {
             queue,
             progress: sender,
             counters,
+            told: false,
+            complained: BTreeSet::new(),
             waiters: Vec::new(),
             backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(5)),
             retry_at: None,
@@ -125,6 +128,10 @@ struct Worker {
     queue: mpsc::Receiver<Command>,
     progress: watch::Sender<Progress>,
     counters: Arc<Counters>,
+    /// Whether something has happened since the problems were last looked at.
+    told: bool,
+    /// The problems that the log has.
+    complained: BTreeSet<String>,
     /// Who waits until the switch holds what an owner wants.
     waiters: Vec<(Owner, oneshot::Sender<Result<(), String>>)>,
     backoff: Backoff,
@@ -148,6 +155,9 @@ impl Worker {
                         let Ok(command) = self.queue.try_recv() else { break };
                         self.command(command);
                     }
+                    if std::mem::take(&mut self.told) {
+                        self.complain();
+                    }
                 }
                 event = events.next() => match event {
                     Some(ovs::switch::Event::Up { epoch, .. }) => {
@@ -170,7 +180,10 @@ impl Worker {
 
     fn command(&mut self, command: Command) {
         match command {
-            Command::Event(event) => self.brain.handle(event),
+            Command::Event(event) => {
+                self.told = true;
+                self.brain.handle(event);
+            }
             Command::Installed(owner, sender) => self.waiters.push((owner, sender)),
             Command::Look(look) => look(&self.brain),
         }
@@ -266,6 +279,15 @@ impl Worker {
                 None => Ok(()),
             });
         }
+    }
+
+    /// Says what cannot be done as it was asked, once.
+    fn complain(&mut self) {
+        let problems: BTreeSet<String> = self.brain.problems().iter().map(ToString::to_string).collect();
+        for problem in problems.difference(&self.complained) {
+            warn!("{problem}");
+        }
+        self.complained = problems;
     }
 
     fn report(&mut self) {

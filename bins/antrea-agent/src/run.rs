@@ -102,6 +102,9 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
 
     let database = Arc::new(Database::connect(ovs::database::Config::new(config.ovs_run_dir.join("db.sock"))));
     let datapath = config.ovs_datapath_type.unwrap_or_else(find_datapath);
+    if datapath == config::Datapath::Netdev && config.has_tunnel() && config.tunnel_type == config::Tunnel::Stt {
+        bail!("tunnelType: stt needs the kernel's datapath, and this Node has none; geneve, vxlan and gre work here");
+    }
     let wanted = Wanted {
         bridge: config.ovs_bridge.clone(),
         datapath: match datapath {

@@ -15,6 +15,7 @@ use testkit::wait::{PATIENCE, until};
 use testkit::{Netns, Ovs, Scratch};
 
 pub(crate) const NODE_IP: &str = "192.168.77.1";
+pub(crate) const SUBNETS: [&str; 2] = ["10.10.1.0/24", "fd10:1::/64"];
 pub(crate) const OUTSIDE_IP: &str = "192.168.77.254";
 
 pub(crate) struct Node {
@@ -30,13 +31,18 @@ pub(crate) struct Node {
 impl Node {
     /// A Node whose agent is ready.
     pub(crate) fn start(config: &str) -> Self {
-        let mut node = Self::without_agent(config);
+        Self::start_with(config, &SUBNETS)
+    }
+
+    /// A Node with these Pod subnets, whose agent is ready.
+    pub(crate) fn start_with(config: &str, subnets: &[&str]) -> Self {
+        let mut node = Self::without_agent(config, subnets);
         node.start_agent();
         node.wait_ready();
         node
     }
 
-    pub(crate) fn without_agent(config: &str) -> Self {
+    pub(crate) fn without_agent(config: &str, subnets: &[&str]) -> Self {
         let (netns, outside) = (Netns::new().unwrap(), Netns::new().unwrap());
         testkit::netns::veth_pair(&netns, "eth0", &outside, "eth0").unwrap();
         for (side, v4, v6) in [(&netns, NODE_IP, "fd77::1"), (&outside, OUTSIDE_IP, "fd77::fe")] {
@@ -52,10 +58,8 @@ impl Node {
         let start = || runtime.block_on(ApiServer::start(Options::default())).unwrap();
         let api = netns.run(start).unwrap();
         api.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();
-        let node = json!({
-            "metadata": {"name": "n1"},
-            "spec": {"podCIDR": "10.10.1.0/24", "podCIDRs": ["10.10.1.0/24", "fd10:1::/64"]},
-        });
+        let spec = subnets.first().map(|first| json!({"podCIDR": first, "podCIDRs": subnets}));
+        let node = json!({"metadata": {"name": "n1"}, "spec": spec.unwrap_or_else(|| json!({}))});
         api.local().create("v1", "nodes", "", node).unwrap();
         let addresses = json!({"status": {"addresses": [
             {"type": "InternalIP", "address": NODE_IP}, {"type": "InternalIP", "address": "fd77::1"},
@@ -84,9 +88,23 @@ impl Node {
         self.agent.take().unwrap().kill().unwrap();
     }
 
+    /// Waits until the agent has given up.
+    pub(crate) fn wait_ended(&mut self) {
+        let agent = self.agent.as_mut().unwrap();
+        let status = until("the agent ends", PATIENCE, || agent.ended().unwrap()).unwrap();
+        assert!(!status.success());
+    }
+
     /// What the agent has logged, since it was first started.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("agent.log")).unwrap_or_default()
+    }
+
+    /// Waits until the agent's log says something.
+    pub(crate) fn wait_log(&self, text: &str) {
+        let said = || self.log().contains(text).then_some(());
+        until(format!("the log says `{text}`"), PATIENCE, said)
+            .unwrap_or_else(|error| panic!("{error}\n{}", self.log()));
     }
 
     pub(crate) fn wait_ready(&self) {
@@ -106,8 +124,9 @@ impl Node {
         let netns = Netns::new().unwrap();
         netns.link_up("lo").unwrap();
         let attachment = self.cni(&Command::Add(call(name, &netns.path()))).unwrap().unwrap();
-        let address =
-            |v4: bool| attachment.ips.iter().map(|ip| ip.address.addr()).find(|ip| ip.is_ipv4() == v4).unwrap();
+        let ips: Vec<IpAddr> = attachment.ips.iter().map(|ip| ip.address.addr()).collect();
+        // A Pod of one family has that one for both.
+        let address = |v4: bool| ips.iter().copied().find(|ip| ip.is_ipv4() == v4).unwrap_or(ips[0]);
         PodNet { name: name.to_owned(), v4: address(true), v6: address(false), netns, attachment }
     }
 

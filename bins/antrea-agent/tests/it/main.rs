@@ -2,6 +2,8 @@
 
 // `cfg(test)` marks the helpers as test code, where clippy allows `unwrap`.
 #[cfg(test)]
+mod bad_input;
+#[cfg(test)]
 mod command_line;
 #[cfg(test)]
 mod fixture;

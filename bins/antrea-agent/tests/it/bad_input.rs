@@ -1,0 +1,82 @@
+//! What cannot work says why, and leaves nothing behind.
+
+use api::cni::Code;
+use api::cni::request::Command;
+use serde_json::json;
+use testkit::Netns;
+use testkit::wait::{PATIENCE, until};
+
+use crate::fixture::{Node, SUBNETS, call};
+
+#[test]
+fn a_node_without_a_pod_subnet_is_waited_for() {
+    let mut node = Node::without_agent("", &[]);
+    node.start_agent();
+    node.wait_log("Node n1: spec.podCIDR: is missing");
+    assert_eq!(node.cni(&Command::Status).unwrap_err().code, Code::NotAvailable);
+    let subnet = json!({"spec": {"podCIDR": "10.10.1.0/24", "podCIDRs": ["10.10.1.0/24"]}});
+    node.api.local().patch("v1", "nodes", "", "n1", "", apiserver::Patch::Merge, &subnet).unwrap();
+    node.wait_ready();
+    node.add("web");
+}
+
+#[test]
+fn a_switch_that_is_not_there_is_waited_for() {
+    let mut node = Node::without_agent("", &SUBNETS);
+    node.ovs.kill_vswitchd().unwrap();
+    node.start_agent();
+    node.wait_log("waiting for Open vSwitch");
+    node.ovs.start_vswitchd().unwrap();
+    node.wait_ready();
+}
+
+#[test]
+fn a_full_subnet_says_so_and_has_room_again_when_a_pod_goes() {
+    let node = Node::start_with("", &["10.10.1.0/29"]);
+    let pods: Vec<_> = (0..4).map(|n| node.add(&format!("p{n}"))).collect();
+    let netns = Netns::new().unwrap();
+    let one_more = || node.cni(&Command::Add(call("one-more", &netns.path())));
+    let traces = node.traces();
+    let error = one_more().unwrap_err();
+    assert_eq!(error.code, Code::Ipam);
+    assert!(error.message.starts_with("all 4 addresses of "), "{error}");
+    assert_eq!(node.traces(), traces);
+    node.del(&pods[2]);
+    let made = one_more().unwrap().unwrap();
+    assert_eq!(made.ips[0].address.addr(), pods[2].v4);
+}
+
+#[test]
+fn two_nodes_with_one_subnet_are_reported_and_the_first_keeps_it() {
+    let node = Node::start("");
+    let add = |name: &str, cidr: &str, ip: &str| {
+        let peer = json!({"metadata": {"name": name}, "spec": {"podCIDR": cidr, "podCIDRs": [cidr]}});
+        node.api.local().create("v1", "nodes", "", peer).unwrap();
+        let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": ip}]}});
+        node.api.local().patch("v1", "nodes", "", name, "status", apiserver::Patch::Merge, &status).unwrap();
+    };
+    add("n2", "10.10.2.0/24", "192.168.77.2");
+    add("n3", "10.10.2.0/25", "192.168.77.3");
+    let expected = "Node n3: spec.podCIDRs: 10.10.2.0/25 overlaps 10.10.2.0/24 of Node n2, which keeps it";
+    let told = || (node.ask_json("/v1/agentinfo")["problems"] == json!([expected])).then_some(());
+    until("the agent reports it", PATIENCE, told).unwrap();
+    node.wait_log(expected);
+}
+
+#[test]
+fn a_tunnel_that_the_datapath_cannot_make_is_refused() {
+    let mut node = Node::without_agent("tunnelType: stt", &SUBNETS);
+    node.start_agent();
+    node.wait_ended();
+    node.wait_log("tunnelType: stt needs the kernel's datapath");
+}
+
+#[test]
+fn a_node_whose_address_is_nobodys_is_refused() {
+    let mut node = Node::without_agent("", &SUBNETS);
+    let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": "192.168.99.9"}]}});
+    node.api.local().patch("v1", "nodes", "", "n1", "status", apiserver::Patch::Merge, &status).unwrap();
+    node.start_agent();
+    node.wait_ended();
+    node.wait_log("Node n1: no device of this host has its address 192.168.99.9; is NODE_NAME right?");
+}
