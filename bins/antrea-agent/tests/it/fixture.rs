@@ -57,7 +57,7 @@ impl Node {
         // A socket belongs to the namespace in which it was made, wherever it is used.
         let start = || runtime.block_on(ApiServer::start(Options::default())).unwrap();
         let api = netns.run(start).unwrap();
-        api.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();
+        fs::write(dir.path().join("kubeconfig"), account(&api, dir.path())).unwrap();
         let spec = subnets.first().map(|first| json!({"podCIDR": first, "podCIDRs": subnets}));
         let node = json!({"metadata": {"name": "n1"}, "spec": spec.unwrap_or_else(|| json!({}))});
         api.local().create("v1", "nodes", "", node).unwrap();
@@ -181,6 +181,33 @@ impl Node {
         let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();
         line.parse().unwrap()
     }
+}
+
+/// A kubeconfig of the account that the manifest gives to agents, with what that account may do.
+fn account(api: &ApiServer, dir: &Path) -> String {
+    let manifest = include_str!("../../../../deploy/kubernetes/antrea-agent.yml");
+    for object in serde_saphyr::from_multiple::<Value>(manifest).unwrap() {
+        let plural = match object["kind"].as_str().unwrap() {
+            "ServiceAccount" => "serviceaccounts",
+            "ClusterRole" => "clusterroles",
+            "ClusterRoleBinding" => "clusterrolebindings",
+            "ConfigMap" => "configmaps",
+            "DaemonSet" => "daemonsets",
+            other => panic!("a {other} in the manifest"),
+        };
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+        let version = object["apiVersion"].as_str().unwrap().to_owned();
+        api.local().create(&version, plural, &namespace, object).unwrap();
+    }
+    let ca = dir.join("ca.pem");
+    fs::write(&ca, api.ca_pem()).unwrap();
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "agent",
+        "contexts": [{"name": "agent", "context": {"cluster": "test", "user": "agent"}}],
+        "users": [{"name": "agent", "user": {"token": api.token_for("kube-system", "antrea-agent").unwrap()}}],
+        "clusters": [{"name": "test", "cluster": {"server": api.url(), "certificate-authority": ca}}],
+    })
+    .to_string()
 }
 
 /// A Pod that is attached.
