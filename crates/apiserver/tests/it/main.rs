@@ -7,6 +7,8 @@ mod controllers;
 #[cfg(test)]
 mod kubectl;
 #[cfg(test)]
+mod recorded;
+#[cfg(test)]
 mod requests;
 #[cfg(test)]
 mod watches;
