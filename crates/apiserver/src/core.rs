@@ -20,7 +20,8 @@ mod patch;
 mod update;
 pub(crate) use create::NOT_READY;
 pub(crate) use delete::DeleteOptions;
-pub(crate) use list::{ListOptions, Listed, revision, too_large};
+use list::not_a_number;
+pub(crate) use list::{ListOptions, Listed, revision};
 pub(crate) use patch::PatchKind;
 
 /// What to do about fields that a type does not have.
