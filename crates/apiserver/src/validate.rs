@@ -88,7 +88,7 @@ pub(crate) fn metadata(object: &Value, namespaced: bool, rule: NameRule, errors:
 /// Checks labels wherever they are.
 pub(crate) fn labels(labels: &Value, field: &str, errors: &mut Errors) {
     for (key, value) in labels.as_object().into_iter().flatten() {
-        for why in names::qualified_name(key) {
+        for why in names::label_key(key) {
             errors.push(FieldError::invalid(field, &json!(key), &why));
         }
         for why in names::label_value(value.as_str().unwrap_or_default()) {

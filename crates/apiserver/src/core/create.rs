@@ -20,7 +20,7 @@ impl Core {
         mut object: Value,
         write: &Write,
     ) -> Result<Written, Failure> {
-        let warnings = self.accept(resource, namespace, None, &mut object, write.strictness)?;
+        let warnings = self.accept(resource, namespace, None, &mut object, write)?;
         self.insert(resource, namespace, object, write, true).map(|object| Written { object, created: true, warnings })
     }
 

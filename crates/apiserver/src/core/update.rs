@@ -23,7 +23,7 @@ impl Core {
         mut object: Value,
         write: &Write,
     ) -> Result<Written, Failure> {
-        let warnings = self.accept(resource, namespace, Some(name), &mut object, write.strictness)?;
+        let warnings = self.accept(resource, namespace, Some(name), &mut object, write)?;
         let written = self.modify(resource, namespace, name, write, true, |_| Ok(object.clone()))?;
         Ok(Written { warnings, ..written })
     }

@@ -16,8 +16,8 @@ pub(crate) fn config_map(object: &Value, errors: &mut Errors) {
             for why in names::config_key(key) {
                 errors.push(FieldError::invalid(format!("{list}[{key}]"), &json!(key), &why));
             }
-            if list == "binaryData" && at(object, "data").get(key).is_some() {
-                let why = "duplicate of key present in data";
+            if list == "data" && at(object, "binaryData").get(key).is_some() {
+                let why = "duplicate of key present in binaryData";
                 errors.push(FieldError::invalid(format!("{list}[{key}]"), &json!(key), why));
             }
             size += value.as_str().unwrap_or_default().len();
