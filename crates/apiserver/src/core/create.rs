@@ -170,7 +170,7 @@ impl Core {
                 value::object(&mut annotations).insert("deprecated.daemonset.template.generation".into(), "1".into());
                 set(object, "metadata.annotations", annotations);
             }
-            ("apiextensions.k8s.io", _) => set(object, "status", super::after::definition_status(object)),
+            ("apiextensions.k8s.io", _) => set(object, "status", crate::custom::new_status(object)),
             _ => {}
         }
         Ok(())

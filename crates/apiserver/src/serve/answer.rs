@@ -165,12 +165,12 @@ pub(super) fn list(
 fn plain_list(resource: &Resource, listed: &crate::core::Listed) -> Vec<u8> {
     let size: usize = listed.objects.iter().map(|object| object.bytes.len() + 1).sum();
     let mut body = Vec::with_capacity(size + 256);
-    let head = format!(
-        "{{\"kind\":{:?},\"apiVersion\":{:?},\"metadata\":{},\"items\":[",
-        resource.list_kind,
-        resource.api_version(),
-        listed.metadata()
-    );
+    let mut metadata = listed.metadata();
+    if resource.custom.is_some() {
+        crate::value::default_to(&mut metadata, "continue", "");
+    }
+    let (kind, version) = (&resource.list_kind, resource.api_version());
+    let head = format!("{{\"kind\":{kind:?},\"apiVersion\":{version:?},\"metadata\":{metadata},\"items\":[");
     body.extend_from_slice(head.as_bytes());
     // Items of built-in lists do not say what they are: the list does.
     let prefix = match &resource.custom {

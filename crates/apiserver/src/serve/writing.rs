@@ -254,10 +254,13 @@ pub(super) fn scale_of(resource: &Resource, object: &Value) -> Value {
     for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         crate::value::copy(at(object, "metadata"), &mut metadata, key);
     }
+    let mut status = json!({"replicas": number(path("statusReplicasPath", "status.replicas"))});
+    if !selector.is_empty() {
+        set(&mut status, "selector", selector);
+    }
     json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
-        "spec": {"replicas": number(path("specReplicasPath", "spec.replicas"))},
-        "status": {"replicas": number(path("statusReplicasPath", "status.replicas")), "selector": selector},
+        "spec": {"replicas": number(path("specReplicasPath", "spec.replicas"))}, "status": status,
     })
 }
 
