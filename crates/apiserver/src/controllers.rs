@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use crate::core::Core;
 use crate::value::{at, items, text};
 
+pub(crate) mod definitions;
 mod garbage;
 mod namespaces;
 mod slices;

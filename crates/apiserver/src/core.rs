@@ -73,6 +73,14 @@ pub(crate) struct Written {
     pub(crate) warnings: Vec<String>,
 }
 
+impl Written {
+    /// With what was noticed before the object was looked at as a whole.
+    fn warned(mut self, first: Vec<String>) -> Self {
+        self.warnings.splice(0..0, first);
+        self
+    }
+}
+
 /// All resources there are, by group, version and plural name.
 #[derive(Default)]
 pub(crate) struct Registry {

@@ -204,6 +204,16 @@ pub(crate) fn service(object: &mut Value) {
     }
     if kind == "LoadBalancer" {
         default_to(object, "spec.allocateLoadBalancerNodePorts", true);
+        for entry in items_mut(object, "status.loadBalancer.ingress") {
+            if !text(entry, "ip").is_empty() {
+                default_text(entry, "ipMode", "VIP");
+            }
+        }
+    }
+    // Whoever gives one address means the list of it.
+    let one = at(object, "spec.clusterIP").clone();
+    if !one.is_null() && one != "" && items(object, "spec.clusterIPs").is_empty() {
+        set(object, "spec.clusterIPs", json!([one]));
     }
 }
 

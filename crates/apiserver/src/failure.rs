@@ -176,7 +176,12 @@ impl FieldError {
     }
 
     pub(crate) fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
-        Self::new("FieldValueInvalid", field, with_detail(&format!("Invalid value: {}", shown(value)), detail))
+        Self::invalid_shown(field, &shown(value), detail)
+    }
+
+    /// Like [`FieldError::invalid`], of a value that is shown in a way of its own.
+    pub(crate) fn invalid_shown(field: impl Into<String>, shown: &str, detail: &str) -> Self {
+        Self::new("FieldValueInvalid", field, with_detail(&format!("Invalid value: {shown}"), detail))
     }
 
     /// With a value that is shown just so.
@@ -195,13 +200,23 @@ impl FieldError {
     }
 
     pub(crate) fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
+        Self::not_supported_shown(field, &shown(value), supported)
+    }
+
+    /// Like [`FieldError::not_supported`], of a value that is shown in a way of its own.
+    pub(crate) fn not_supported_shown(field: impl Into<String>, shown: &str, supported: &[&str]) -> Self {
         let quoted: Vec<_> = supported.iter().map(|value| format!("{value:?}")).collect();
-        let message = format!("Unsupported value: {}: supported values: {}", shown(value), quoted.join(", "));
+        let message = format!("Unsupported value: {shown}: supported values: {}", quoted.join(", "));
         Self::new("FieldValueNotSupported", field, message)
     }
 
     pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
-        Self::new("FieldValueDuplicate", field, format!("Duplicate value: {}", shown(value)))
+        Self::duplicate_shown(field, &shown(value))
+    }
+
+    /// Like [`FieldError::duplicate`], of a value that is shown in a way of its own.
+    pub(crate) fn duplicate_shown(field: impl Into<String>, shown: &str) -> Self {
+        Self::new("FieldValueDuplicate", field, format!("Duplicate value: {shown}"))
     }
 
     pub(crate) fn not_found(field: impl Into<String>, value: &Value) -> Self {

@@ -18,6 +18,8 @@ pub(crate) struct Rules {
     pub(crate) validate: fn(&Value, &mut Errors),
     /// Checks a change: the new object, then the old one.
     pub(crate) validate_update: fn(&Value, &Value, &mut Errors),
+    /// What is said of an object that is good.
+    pub(crate) warnings: fn(&Value) -> Vec<String>,
     pub(crate) columns: &'static [Column],
 }
 
@@ -25,6 +27,7 @@ const PLAIN: Rules = Rules {
     defaults: defaults::none,
     validate: validate::none,
     validate_update: validate::no_update,
+    warnings: validate::no_warnings,
     columns: columns::PLAIN,
 };
 
@@ -147,6 +150,7 @@ pub(crate) static ROWS: &[Row] = &[
             validate: validate::pod,
             validate_update: validate::pod_update,
             columns: columns::POD,
+            ..PLAIN
         },
         ..ROW
     },
@@ -159,6 +163,7 @@ pub(crate) static ROWS: &[Row] = &[
             validate: validate::secret,
             validate_update: validate::secret_update,
             columns: columns::SECRET,
+            ..PLAIN
         },
         ..ROW
     },
@@ -177,13 +182,14 @@ pub(crate) static ROWS: &[Row] = &[
         short: &["svc"],
         categories: &["all"],
         subresources: &["status"],
-        names: NameRule::Label1035,
+        names: NameRule::Label,
         fields: &["spec.clusterIP", "spec.type"],
         returns_deleted: true,
         rules: Rules {
             defaults: defaults::service,
             validate: validate::service,
             validate_update: validate::service_update,
+            warnings: validate::service_warnings,
             columns: columns::SERVICE,
         },
         ..ROW
@@ -198,6 +204,7 @@ pub(crate) static ROWS: &[Row] = &[
             validate: validate::workload,
             validate_update: validate::selector_update,
             columns: columns::DAEMON_SET,
+            ..PLAIN
         },
         ..APPS
     },
@@ -211,6 +218,7 @@ pub(crate) static ROWS: &[Row] = &[
             validate: validate::workload,
             validate_update: validate::selector_update,
             columns: columns::DEPLOYMENT,
+            ..PLAIN
         },
         ..APPS
     },
@@ -225,6 +233,7 @@ pub(crate) static ROWS: &[Row] = &[
             validate: validate::workload,
             validate_update: validate::selector_update,
             columns: columns::REPLICA_SET,
+            ..PLAIN
         },
         ..APPS
     },
@@ -239,6 +248,7 @@ pub(crate) static ROWS: &[Row] = &[
             validate: validate::endpoint_slice,
             validate_update: validate::endpoint_slice_update,
             columns: columns::ENDPOINT_SLICE,
+            ..PLAIN
         },
         ..ROW
     },
@@ -274,6 +284,7 @@ pub(crate) static ROWS: &[Row] = &[
             validate: validate::binding,
             validate_update: validate::binding_update,
             columns: columns::BINDING,
+            ..PLAIN
         },
         ..RBAC
     },
@@ -292,6 +303,7 @@ pub(crate) static ROWS: &[Row] = &[
             validate: validate::binding,
             validate_update: validate::binding_update,
             columns: columns::BINDING,
+            ..PLAIN
         },
         ..RBAC
     },

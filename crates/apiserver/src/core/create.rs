@@ -21,7 +21,7 @@ impl Core {
         write: &Write,
     ) -> Result<Written, Failure> {
         let warnings = self.accept(resource, namespace, None, &mut object, write)?;
-        self.insert(resource, namespace, object, write, true).map(|object| Written { object, created: true, warnings })
+        Ok(self.insert(resource, namespace, object, write, true)?.warned(warnings))
     }
 
     /// Stores a new object that has been read; `record` says whether its fields belong to the writer from now on.
@@ -32,7 +32,7 @@ impl Core {
         mut object: Value,
         write: &Write,
         record: bool,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Written, Failure> {
         let generated = text(&object, "metadata.name").is_empty() && !text(&object, "metadata.generateName").is_empty();
         if generated {
             let prefix: String = text(&object, "metadata.generateName").chars().take(58).collect();
@@ -69,17 +69,18 @@ impl Core {
         let claim = self.allocate(resource, &mut object, None, write.dry_run)?;
         self.finish(resource, &mut object);
         let key = resource.key(namespace, &name);
+        let written = |object: Value| Written { warnings: (resource.rules.warnings)(&object), object, created: true };
         if write.dry_run {
             return match self.store.get(&resource.shelf, &key) {
                 Some(_) => Err(Failure::already_exists(resource.id(), &name)),
-                None => Ok(object),
+                None => Ok(written(object)),
             };
         }
         match self.store.put(&resource.shelf, &key, &mut object, Expect::Absent) {
             Ok(_) => {
                 claim.keep();
                 self.after(resource, Some(&object));
-                Ok(self.seen_as(resource, object))
+                Ok(written(self.seen_as(resource, object)))
             }
             Err(_) if generated => {
                 let why = "the server was not able to generate a unique name for the object";

@@ -50,7 +50,7 @@ impl Core {
             warnings = self.accept_patched(resource, namespace, name, &mut new, patch, write)?;
             Ok(new)
         })?;
-        Ok(Written { warnings, ..written })
+        Ok(written.warned(warnings))
     }
 
     fn apply(
@@ -97,13 +97,13 @@ impl Core {
             });
             match result {
                 Err(failure) if failure.code == 404 && write.subresource.is_empty() => {}
-                result => return result.map(|written| Written { warnings, ..written }),
+                result => return result.map(|written| written.warned(warnings)),
             }
             let merged = managed::apply(schema, shape, &Value::Null, &config, writer, write.force)?;
             match self.insert(resource, namespace, merged, write, false) {
                 // Somebody else has made it meanwhile.
                 Err(failure) if failure.reason == "AlreadyExists" => {}
-                result => return result.map(|object| Written { object, created: true, warnings }),
+                result => return result.map(|written| written.warned(warnings)),
             }
         }
     }

@@ -25,7 +25,7 @@ impl Core {
     ) -> Result<Written, Failure> {
         let warnings = self.accept(resource, namespace, Some(name), &mut object, write)?;
         let written = self.modify(resource, namespace, name, write, true, |_| Ok(object.clone()))?;
-        Ok(Written { warnings, ..written })
+        Ok(written.warned(warnings))
     }
 
     /// Changes an object: `change` makes the new one from the old one, again if somebody else was quicker.
@@ -56,7 +56,8 @@ impl Core {
                 return Err(Failure::conflict(resource.id(), name, &why));
             }
             self.change(resource, name, &old, &mut new, write, record)?;
-            let written = |object: Value| Written { object, created: false, warnings: Vec::new() };
+            let written =
+                |object: Value| Written { warnings: (resource.rules.warnings)(&object), object, created: false };
             if new == old {
                 return Ok(written(old));
             }
@@ -68,7 +69,9 @@ impl Core {
                 return Ok(written(new));
             }
             if gone {
-                if self.remove(resource, &key, &mut new, &stored) {
+                // Watchers see it go as it was.
+                let mut last = old.clone();
+                if self.remove(resource, &key, &mut last, &stored) {
                     return Ok(written(self.seen_as(resource, new)));
                 }
                 continue;

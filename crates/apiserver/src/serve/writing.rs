@@ -312,10 +312,27 @@ fn dry_run<'a>(mut values: impl Iterator<Item = &'a str>, kind: &str) -> Result<
 
 fn delete_options(asked: &Asked, body: &[u8]) -> Result<DeleteOptions, Failure> {
     let given = reading::delete_options(asked, body)?;
+    let kind = text(&given, "kind");
+    if !["", "DeleteOptions"].contains(&kind) {
+        let version = text(&given, "apiVersion");
+        let scheme = "pkg/runtime/scheme.go:111";
+        let why = format!("no kind {kind:?} is registered for version {version:?} in scheme {scheme:?}");
+        return Err(Failure::bad_request(why));
+    }
     let query = &asked.query;
     let own = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let mut propagation = own(text(&given, "propagationPolicy")).or_else(|| own(query.get("propagationPolicy")));
-    if propagation.is_none() && (at(&given, "orphanDependents") == true || query.get("orphanDependents") == "true") {
+    let orphan = match (at(&given, "orphanDependents"), query.get("orphanDependents")) {
+        (Value::Bool(orphan), _) => Some(*orphan),
+        (_, "") => None,
+        (_, text) => Some(text == "true"),
+    };
+    if let (Some(_), Some(policy)) = (orphan, &propagation) {
+        let why = "orphanDependents and deletionPropagation cannot be both set";
+        let errors = [FieldError::invalid("propagationPolicy", &json!(policy), why)];
+        return Err(Failure::invalid("meta.k8s.io", "DeleteOptions", "", &errors));
+    }
+    if orphan == Some(true) {
         propagation = Some("Orphan".to_owned());
     }
     if let Some(other) =

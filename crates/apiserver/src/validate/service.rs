@@ -1,10 +1,8 @@
 //! Services.
 
-use std::net::IpAddr;
-
 use serde_json::{Value, json};
 
-use super::{Errors, immutable, labels, one_of, port, port_or_name};
+use super::{Errors, address_of, immutable, labels, one_of, ordinary, port, port_or_name};
 use crate::failure::FieldError;
 use crate::names;
 use crate::value::{at, items, text};
@@ -51,10 +49,6 @@ pub(crate) fn service(object: &Value, errors: &mut Errors) {
                     errors.push(FieldError::invalid("spec.externalName", &json!(name), &why));
                 }
             }
-            if !items(spec, "clusterIPs").is_empty() || !text(spec, "clusterIP").is_empty() {
-                errors
-                    .push(FieldError::forbidden("spec.clusterIPs[0]", "may not be set when `type` is 'ExternalName'"));
-            }
         }
         _ => {}
     }
@@ -79,6 +73,41 @@ pub(crate) fn service(object: &Value, errors: &mut Errors) {
             "must be one of SingleStack, PreferDualStack, or RequireDualStack",
         ));
     }
+    status(object, errors);
+}
+
+fn status(object: &Value, errors: &mut Errors) {
+    let ingress = items(object, "status.loadBalancer.ingress");
+    if !ingress.is_empty() && text(object, "spec.type") != "LoadBalancer" {
+        let why = "may only be used when `spec.type` is \"LoadBalancer\"";
+        errors.push(FieldError::forbidden("status.loadBalancer.ingress", why));
+        return;
+    }
+    for (index, entry) in ingress.iter().enumerate() {
+        let field = format!("status.loadBalancer.ingress[{index}]");
+        if !text(entry, "ip").is_empty() {
+            address_of(at(entry, "ip"), format!("{field}.ip"), errors);
+        }
+        let host = text(entry, "hostname");
+        if !host.is_empty() {
+            for why in names::subdomain(host) {
+                errors.push(FieldError::invalid(format!("{field}.hostname"), &json!(host), &why));
+            }
+        }
+    }
+}
+
+/// What is said of a Service that is good.
+pub(crate) fn service_warnings(object: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !items(object, "spec.externalIPs").is_empty() {
+        warnings.push("spec.externalIPs is deprecated and may no longer be implemented in some clusters".to_owned());
+    }
+    if text(object, "spec.trafficDistribution") == "PreferClose" {
+        let why = "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"";
+        warnings.push(why.to_owned());
+    }
+    warnings
 }
 
 fn ports(spec: &Value, errors: &mut Errors) {
@@ -123,8 +152,13 @@ fn ports(spec: &Value, errors: &mut Errors) {
     for (index, value) in list.iter().enumerate() {
         let both = (text(value, "protocol"), at(value, "port").as_i64());
         if seen.contains(&both) {
-            let shown = json!({"protocol": both.0, "port": both.1});
-            errors.push(FieldError::duplicate(format!("spec.ports[{index}]"), &shown));
+            // The way Go shows the key of a port.
+            let shown = format!(
+                "{{\"Name\":\"\",\"Protocol\":\"{}\",\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
+                both.0,
+                both.1.unwrap_or(0)
+            );
+            errors.push(FieldError::duplicate_shown(format!("spec.ports[{index}]"), &shown));
         }
         seen.push(both);
     }
@@ -142,44 +176,34 @@ fn affinity(spec: &Value, errors: &mut Errors) {
 
 fn addresses(spec: &Value, errors: &mut Errors) {
     let (one, all) = (text(spec, "clusterIP"), items(spec, "clusterIPs"));
-    if let Some(first) = all.first().filter(|first| !one.is_empty() && **first != one) {
-        let _ = first;
+    if text(spec, "type") == "ExternalName" {
+        for key in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+            if !at(spec, key).is_null() {
+                let why = "may not be set for ExternalName services";
+                errors.push(FieldError::forbidden(format!("spec.{key}"), why));
+            }
+        }
+    } else if all.first().is_some_and(|first| !one.is_empty() && *first != one) {
         errors.push(FieldError::invalid("spec.clusterIPs", &json!(all), "first value must match `clusterIP`"));
     }
     for (index, address) in all.iter().enumerate() {
         let text = address.as_str().unwrap_or_default();
-        if text != "None" && text.parse::<IpAddr>().is_err() {
-            let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-            errors.push(FieldError::invalid(format!("spec.clusterIPs[{index}]"), address, why));
+        if text != "None" {
+            address_of(address, format!("spec.clusterIPs[{index}]"), errors);
         }
     }
     for (index, address) in items(spec, "externalIPs").iter().enumerate() {
         let field = format!("spec.externalIPs[{index}]");
-        match address.as_str().unwrap_or_default().parse::<IpAddr>() {
-            Err(_) => errors.push(FieldError::invalid(
-                field,
-                address,
-                "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-            )),
-            Ok(ip) if ip.is_unspecified() => {
-                errors.push(FieldError::invalid(field, address, &format!("may not be unspecified ({ip})")));
-            }
-            Ok(ip) if ip.is_loopback() => {
-                let range = if ip.is_ipv4() { "127.0.0.0/8" } else { "::1/128" };
-                errors.push(FieldError::invalid(
-                    field,
-                    address,
-                    &format!("may not be in the loopback range ({range})"),
-                ));
-            }
-            Ok(_) => {}
+        if let Some(ip) = address_of(address, field.as_str(), errors) {
+            ordinary(ip, address, &field, errors);
         }
     }
     for (index, range) in items(spec, "loadBalancerSourceRanges").iter().enumerate() {
-        let field = format!("spec.loadBalancerSourceRanges[{index}]");
+        // The real server spells this one with a capital.
+        let field = format!("spec.LoadBalancerSourceRanges[{index}]");
         if text(spec, "type") != "LoadBalancer" {
             errors.push(FieldError::forbidden(
-                "spec.loadBalancerSourceRanges",
+                "spec.LoadBalancerSourceRanges",
                 "may only be used when `type` is 'LoadBalancer'",
             ));
             break;
@@ -209,6 +233,11 @@ fn policies(spec: &Value, kind: &str, errors: &mut Errors) {
     let internal = text(spec, "internalTrafficPolicy");
     if !internal.is_empty() && !["Cluster", "Local"].contains(&internal) {
         errors.push(FieldError::not_supported("spec.internalTrafficPolicy", &json!(internal), &["Cluster", "Local"]));
+    }
+    let near = ["PreferClose", "PreferSameZone", "PreferSameNode"];
+    let distribution = at(spec, "trafficDistribution");
+    if !distribution.is_null() && !near.contains(&distribution.as_str().unwrap_or_default()) {
+        errors.push(FieldError::not_supported("spec.trafficDistribution", distribution, &near));
     }
     if kind != "LoadBalancer" {
         for key in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {

@@ -1,0 +1,75 @@
+//! What a changed Service keeps of what it had.
+
+use serde_json::{Value, json};
+
+use crate::value::{at, copy, items, items_mut, remove, set, text};
+
+/// What a changed Service keeps when the change does not mention it.
+pub(crate) fn carry_over(old: &Value, new: &mut Value) {
+    if text(new, "spec.type") != "LoadBalancer" && text(old, "spec.type") == "LoadBalancer" {
+        // Whoever gave it addresses no longer does.
+        set(new, "status.loadBalancer", json!({}));
+    }
+    let external = |service: &Value| text(service, "spec.type") == "ExternalName";
+    if external(new) || external(old) {
+        return;
+    }
+    for key in ["ipFamilies", "ipFamilyPolicy"] {
+        if at(new, "spec").get(key).is_none_or(Value::is_null) {
+            copy(old, new, &format!("spec.{key}"));
+        }
+    }
+    let (one, all) = (text(new, "spec.clusterIP").is_empty(), items(new, "spec.clusterIPs").is_empty());
+    if one && all {
+        copy(old, new, "spec.clusterIP");
+        copy(old, new, "spec.clusterIPs");
+    } else if all {
+        let ip = text(new, "spec.clusterIP").to_owned();
+        if ip == text(old, "spec.clusterIP") {
+            copy(old, new, "spec.clusterIPs");
+        } else {
+            set(new, "spec.clusterIPs", json!([ip]));
+        }
+    } else if one {
+        let first = items(new, "spec.clusterIPs").first().cloned().unwrap_or_default();
+        set(new, "spec.clusterIP", first);
+    }
+    if text(new, "spec.ipFamilyPolicy") == "SingleStack" {
+        let shortened: Vec<_> = items(new, "spec.clusterIPs").iter().take(1).cloned().collect();
+        set(new, "spec.clusterIPs", shortened);
+    }
+    let exposed = |service: &Value| matches!(text(service, "spec.type"), "NodePort" | "LoadBalancer");
+    if exposed(old) && exposed(new) {
+        for port in items_mut(new, "spec.ports") {
+            let same =
+                |other: &&Value| at(other, "port") == at(port, "port") && text(other, "protocol") == protocol(port);
+            let before = items(old, "spec.ports").iter().find(same).map(|other| at(other, "nodePort").clone());
+            if let Some(number) =
+                before.filter(|number| at(port, "nodePort").as_i64().unwrap_or(0) == 0 && !number.is_null())
+            {
+                set(port, "nodePort", number);
+            }
+        }
+        if at(new, "spec.healthCheckNodePort").as_i64().unwrap_or(0) == 0
+            && text(new, "spec.externalTrafficPolicy") == "Local"
+        {
+            copy(old, new, "spec.healthCheckNodePort");
+        }
+    } else if exposed(old) && text(new, "spec.type") == "ClusterIP" {
+        for port in items_mut(new, "spec.ports") {
+            remove(port, "nodePort");
+        }
+        for key in ["externalTrafficPolicy", "healthCheckNodePort", "allocateLoadBalancerNodePorts"] {
+            if at(new, &format!("spec.{key}")) == at(old, &format!("spec.{key}")) {
+                remove(new, &format!("spec.{key}"));
+            }
+        }
+    }
+}
+
+fn protocol(port: &Value) -> &str {
+    match text(port, "protocol") {
+        "" => "TCP",
+        protocol => protocol,
+    }
+}
