@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::core::Core;
 use crate::failure::Failure;
 
+pub(crate) mod definitions;
 mod garbage;
 mod namespaces;
 mod nodes;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::allocate::Allocator;
 use crate::auth::Signer;
 use crate::failure::{Failure, Of};
-use crate::resources::{ROWS, Resource};
+use crate::resources::{QUESTIONS, ROWS, Resource};
 use crate::store::{Shelves, Stored};
 
 mod after;
@@ -43,6 +43,8 @@ pub(crate) struct Write {
     pub(crate) force: bool,
     /// `status`, or nothing.
     pub(crate) subresource: String,
+    /// Fields that the client gave more than once.
+    pub(crate) twice: Vec<String>,
 }
 
 impl Write {
@@ -54,6 +56,7 @@ impl Write {
             strictness: Strictness::Ignore,
             force: false,
             subresource: String::new(),
+            twice: Vec::new(),
         }
     }
 
@@ -88,6 +91,11 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn get(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
         self.resources.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
+    }
+
+    /// Whether anything is served in a group.
+    pub(crate) fn has_group(&self, group: &str) -> bool {
+        self.resources.keys().any(|(of, ..)| of == group) || QUESTIONS.iter().any(|(of, ..)| *of == group)
     }
 
     /// The resource of a kind of object.

@@ -189,6 +189,17 @@ impl FieldError {
         Self::new("FieldValueInvalid", field, with_detail(&format!("Invalid value: {shown}"), detail))
     }
 
+    /// With a value that is shown just so.
+    pub(crate) fn invalid_text(field: impl Into<String>, value: &str, detail: &str) -> Self {
+        Self::new("FieldValueInvalid", field, with_detail(&format!("Invalid value: {value}"), detail))
+    }
+
+    /// Whether what is wrong keeps rules from being looked at that take a well-formed object for granted.
+    pub(crate) fn blocks_rules(&self) -> bool {
+        let blocking = ["Required", "NotSupported", "TooLong", "TooMany", "TypeInvalid"];
+        self.reason.strip_prefix("FieldValue").is_some_and(|reason| blocking.contains(&reason))
+    }
+
     pub(crate) fn type_invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         Self::new("FieldValueTypeInvalid", field, with_detail(&format!("Invalid value: {}", shown(value)), detail))
     }

@@ -10,7 +10,9 @@ use crate::value;
 mod compare;
 mod fields;
 mod merge;
+mod typed;
 pub(crate) use fields::Fields;
+pub(crate) use typed::check;
 
 /// Who writes.
 #[derive(Clone, Copy, Debug)]
@@ -204,7 +206,7 @@ fn conflict(conflicts: &[(String, Vec<String>)]) -> Failure {
     let parts: Vec<_> = conflicts
         .iter()
         .map(|(who, fields)| match fields.as_slice() {
-            [field] => format!("conflict with {who}: {field}"),
+            [field] if count == 1 => format!("conflict with {who}: {field}"),
             fields => format!("conflicts with {who}:\n- {}", fields.join("\n- ")),
         })
         .collect();

@@ -111,6 +111,12 @@ pub(crate) fn qualified_name(text: &str) -> Vec<String> {
     wrong
 }
 
+/// The key of a label: a qualified name, with words of its own when it is none at all.
+pub(crate) fn label_key(text: &str) -> Vec<String> {
+    let wrong = qualified_name(text).into_iter();
+    wrong.map(|why| why.replacen("a qualified name must", "a valid label key must", 1)).collect()
+}
+
 pub(crate) fn label_value(text: &str) -> Vec<String> {
     let good = text.is_empty() || free(text);
     at_most(text, 63).into_iter().chain((!good).then(|| LABEL_VALUE.to_owned())).collect()

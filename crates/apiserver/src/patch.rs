@@ -4,8 +4,24 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 
+mod shown;
 mod strategic;
+pub(crate) use shown::{go, shown};
 pub(crate) use strategic::strategic;
+
+/// Applies a merge patch, which has to be an object.
+pub(crate) fn merge_object(target: &mut Value, patch: &Value) -> Result<(), Failure> {
+    if !patch.is_object() {
+        return Err(not_a("map[string]interface {}", patch));
+    }
+    merge(target, patch);
+    Ok(())
+}
+
+fn not_a(wanted: &str, patch: &Value) -> Failure {
+    let kind = crate::schema::json_kind(patch);
+    Failure::bad_request(format!("error decoding patch: json: cannot unmarshal {kind} into Go value of type {wanted}"))
+}
 
 /// Applies a merge patch: objects by field, null takes away, all else replaces.
 pub(crate) fn merge(target: &mut Value, patch: &Value) {
@@ -26,9 +42,7 @@ pub(crate) fn merge(target: &mut Value, patch: &Value) {
 /// Applies a JSON patch, all of it or nothing.
 pub(crate) fn json(target: &mut Value, patch: &Value) -> Result<(), Failure> {
     let Some(operations) = patch.as_array() else {
-        let kind = if patch.is_object() { "object" } else { "value" };
-        let message = format!("json: cannot unmarshal {kind} into Go value of type jsonpatch.Patch");
-        return Err(Failure::bad_request(message));
+        return Err(not_a("[]handlers.jsonPatchOp", patch));
     };
     if operations.len() > 10_000 {
         let message = "The allowed maximum operations in a JSON patch is 10000";
@@ -91,7 +105,7 @@ fn step(target: &mut Value, operation: &Value) -> Result<(), Wrong> {
             None if value().is_null() => Ok(()),
             _ => Err(Wrong::Refused(format!("testing value {path} failed: test failed"))),
         },
-        other => Err(Wrong::Malformed(format!("unexpected kind of operation in a JSON patch: {other}"))),
+        other => Err(Wrong::Refused(format!("unexpected kind of operation: {other}"))),
     }
 }
 

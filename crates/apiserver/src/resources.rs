@@ -336,7 +336,7 @@ pub(crate) static ROWS: &[Row] = &[
         generation: true,
         rules: Rules {
             defaults: defaults::custom_definition,
-            validate: validate::custom_definition,
+            validate: crate::custom::definition,
             columns: columns::CREATED,
             ..PLAIN
         },

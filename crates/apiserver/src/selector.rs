@@ -6,8 +6,9 @@ use memchr::memmem;
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::names;
 use crate::value;
+
+mod parse;
 
 /// What selectors look at in an object.
 #[derive(Debug, Default)]
@@ -137,31 +138,7 @@ impl Fields {
 impl Labels {
     /// Reads `a=b,c!=d,e in (f,g),h,!i`.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
-        let wrong = |why: String| Failure::bad_request(format!("unable to parse requirement: {why}"));
-        let mut requirements = Vec::new();
-        for term in split_terms(text) {
-            let term = term.trim();
-            if term.is_empty() {
-                if text.trim().is_empty() {
-                    continue;
-                }
-                return Err(wrong("found ',', expected: identifier after ','".into()));
-            }
-            let (key, test) =
-                read_term(term).ok_or_else(|| wrong(format!("couldn't parse the selector string \"{text}\"")))?;
-            if let Some(why) = names::qualified_name(&key).first() {
-                return Err(wrong(format!("<nil>: Invalid value: {key:?}: {why}")));
-            }
-            if let Test::In(values) | Test::NotIn(values) = &test {
-                for value in values {
-                    if let Some(why) = names::label_value(value).first() {
-                        return Err(wrong(format!("<nil>: Invalid value: {value:?}: {why}")));
-                    }
-                }
-            }
-            requirements.push((key, test));
-        }
-        Ok(Self(requirements))
+        parse::requirements(text).map(Self).map_err(Failure::bad_request)
     }
 
     /// Reads a `LabelSelector` object; an empty one selects everything.
@@ -202,51 +179,6 @@ impl Labels {
             (Test::In(_) | Test::Above(_) | Test::Below(_), None) => false,
         })
     }
-}
-
-/// Splits at commas that are not in parentheses.
-fn split_terms(text: &str) -> Vec<&str> {
-    let mut depth = 0u32;
-    text.split(|c: char| {
-        match c {
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        c == ',' && depth == 0
-    })
-    .collect()
-}
-
-fn read_term(term: &str) -> Option<(String, Test)> {
-    let own = |text: &str| text.trim().to_owned();
-    if let Some(key) = term.strip_prefix('!') {
-        return Some((own(key), Test::Absent));
-    }
-    if let Some((key, value)) = term.split_once("!=") {
-        return Some((own(key), Test::NotIn(vec![own(value)])));
-    }
-    if let Some((key, value)) = term.split_once("==").or_else(|| term.split_once('=')) {
-        return Some((own(key), Test::In(vec![own(value)])));
-    }
-    if let Some((key, value)) = term.split_once('>') {
-        return Some((own(key), Test::Above(value.trim().parse().ok()?)));
-    }
-    if let Some((key, value)) = term.split_once('<') {
-        return Some((own(key), Test::Below(value.trim().parse().ok()?)));
-    }
-    let mut words = term.splitn(2, char::is_whitespace);
-    let (key, rest) = (words.next()?, words.next().unwrap_or_default().trim());
-    let set = |rest: &str| -> Option<Vec<String>> {
-        Some(rest.trim().strip_prefix('(')?.strip_suffix(')')?.split(',').map(own).collect())
-    };
-    let test = match (rest.strip_prefix("in"), rest.strip_prefix("notin")) {
-        (Some(values), _) => Test::In(set(values)?),
-        (_, Some(values)) => Test::NotIn(set(values)?),
-        _ if rest.is_empty() => Test::Exists,
-        _ => return None,
-    };
-    Some((own(key), test))
 }
 
 #[cfg(test)]

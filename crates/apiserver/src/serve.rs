@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, USER_AGENT};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, USER_AGENT};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -20,6 +20,7 @@ mod openapi;
 mod proxy;
 mod query;
 mod read;
+mod reading;
 mod target;
 mod watching;
 mod writing;
@@ -73,10 +74,12 @@ impl Asked {
 
 /// Answers a request; every failure is a `Status`.
 pub(crate) async fn serve(state: Arc<State>, certified: Option<User>, request: Request<Incoming>) -> Response<Body> {
-    match handle(&state, certified, request).await {
+    let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let response = match handle(&state, certified, request).await {
         Ok(response) => response,
         Err(failure) => answer::failure(&failure),
-    }
+    };
+    answer::in_media(&accept, response)
 }
 
 async fn handle(
@@ -103,6 +106,7 @@ async fn handle(
     }
     let body = read(body).await?;
     match &asked.target {
+        Target::Resource(place) if !state.core.registry().has_group(&place.group) => Ok(answer::page_not_found()),
         Target::Path => discovery::path(state, &asked).await,
         Target::Resource(_) if asked.method == Method::GET => read::get(state, &asked),
         Target::Resource(_) => writing::write(state, &asked, &body),

@@ -142,6 +142,7 @@ impl ApiServer {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let mut tasks = vec![tokio::spawn(accept(listener, acceptor, state.clone()))];
         if options.controllers {
+            tasks.push(tokio::spawn(controllers::definitions::run(core.clone(), ended.clone())));
             let settings = controllers::Settings { ready_nodes: options.ready_nodes, pod_cidrs: options.pod_cidrs };
             tasks.push(tokio::spawn(controllers::run(core, settings, ended)));
         }

@@ -14,9 +14,7 @@ mod pod;
 mod policy;
 mod service;
 mod workload;
-pub(crate) use config::{
-    api_service, binding, binding_update, config_map, custom_definition, role, secret, secret_update,
-};
+pub(crate) use config::{api_service, binding, binding_update, config_map, role, secret, secret_update};
 pub(crate) use node::{lease, node, node_update};
 pub(crate) use pod::{pod, pod_update, template};
 pub(crate) use policy::{endpoint_slice, endpoint_slice_update, network_policy};
@@ -108,7 +106,7 @@ fn shown_owner(owner: &Value) -> String {
 /// Checks labels wherever they are.
 pub(crate) fn labels(labels: &Value, field: &str, errors: &mut Errors) {
     for (key, value) in labels.as_object().into_iter().flatten() {
-        for why in names::qualified_name(key) {
+        for why in names::label_key(key) {
             errors.push(FieldError::invalid(field, &json!(key), &why));
         }
         for why in names::label_value(value.as_str().unwrap_or_default()) {

@@ -20,7 +20,7 @@ impl Core {
         mut object: Value,
         write: &Write,
     ) -> Result<Written, Failure> {
-        let warnings = self.accept(resource, namespace, None, &mut object, write.strictness)?;
+        let warnings = self.accept(resource, namespace, None, &mut object, write)?;
         Ok(self.insert(resource, namespace, object, write, true)?.warned(warnings))
     }
 
@@ -176,7 +176,7 @@ impl Core {
                 value::object(&mut annotations).insert("deprecated.daemonset.template.generation".into(), "1".into());
                 set(object, "metadata.annotations", annotations);
             }
-            ("apiextensions.k8s.io", _) => set(object, "status", super::after::definition_status(object)),
+            ("apiextensions.k8s.io", _) => set(object, "status", crate::custom::new_status(object)),
             _ => {}
         }
         Ok(())

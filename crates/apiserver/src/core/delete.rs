@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Core, ListOptions};
+use crate::custom::CLEANUP;
 use crate::failure::{Failure, Of};
 use crate::moment;
 use crate::resources::Resource;
@@ -37,7 +38,7 @@ impl Core {
             let stored = self.get(resource, namespace, name)?;
             let old = self.seen_as(resource, stored.value());
             preconditions(Of { group: &resource.group, resource: &resource.kind }, name, &old, options)?;
-            let finalizers = finalizers(&old, options.propagation.as_deref());
+            let finalizers = finalizers(resource, &old, options.propagation.as_deref());
             let grace = self.grace(resource, &old, options);
             let held =
                 !finalizers.is_empty() || (resource.kind == "Namespace" && !items(&old, "spec.finalizers").is_empty());
@@ -106,9 +107,18 @@ impl Core {
     }
 }
 
+/// Definitions wait for what they define, as namespaces for what is in them.
+fn is_definition(resource: &Resource) -> bool {
+    resource.kind == "CustomResourceDefinition" && resource.group == "apiextensions.k8s.io"
+}
+
 /// The finalizers of an object that is to be deleted in a certain way.
-fn finalizers(object: &Value, propagation: Option<&str>) -> Vec<Value> {
+fn finalizers(resource: &Resource, object: &Value, propagation: Option<&str>) -> Vec<Value> {
     let mut finalizers = items(object, "metadata.finalizers").to_vec();
+    let marked = !at(object, "metadata.deletionTimestamp").is_null();
+    if is_definition(resource) && !marked {
+        finalizers.push(CLEANUP.into());
+    }
     if propagation.is_some() {
         finalizers.retain(|finalizer| finalizer != "foregroundDeletion" && finalizer != "orphan");
     }
@@ -136,6 +146,9 @@ fn mark(resource: &Resource, object: &mut Value, finalizers: Vec<Value>, grace: 
     set(object, "metadata.deletionTimestamp", moment::rfc3339(time));
     if resource.kind == "Namespace" && resource.group.is_empty() {
         set(object, "status.phase", "Terminating");
+        return;
+    }
+    if is_definition(resource) {
         return;
     }
     set(object, "metadata.deletionGracePeriodSeconds", grace);

@@ -23,7 +23,7 @@ impl Core {
         mut object: Value,
         write: &Write,
     ) -> Result<Written, Failure> {
-        let warnings = self.accept(resource, namespace, Some(name), &mut object, write.strictness)?;
+        let warnings = self.accept(resource, namespace, Some(name), &mut object, write)?;
         if !resource.unconditional && text(&object, "metadata.resourceVersion").is_empty() {
             // What is not there is said to be missing first.
             self.get(resource, namespace, name)?;

@@ -12,7 +12,8 @@ use crate::value::{at, items, text};
 pub(crate) fn validate(given: &Value, object: &Value, errors: &mut Errors) {
     let before = errors.len();
     check(given, object, "", errors);
-    if errors.len() > before && given.to_string().contains("x-kubernetes-validations") {
+    let blocked = errors.iter().skip(before).any(FieldError::blocks_rules);
+    if blocked && given.to_string().contains("x-kubernetes-validations") {
         let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
         errors.push(FieldError::invalid("<nil>", &Value::Null, why));
     }
@@ -129,18 +130,15 @@ fn array(given: &Value, list: &[Value], path: &str, errors: &mut Errors) {
 
 fn strings(given: &Value, string: &str, path: &str, errors: &mut Errors) {
     let (value, length) = (json!(string), string.chars().count());
+    let pattern = text(given, "pattern");
+    let matches = || regex_lite::Regex::new(pattern).is_ok_and(|regex| regex.is_match(string));
+    // The first that is wrong is enough.
     if let Some(most) = limit(given, "maxLength").filter(|&most| length > most) {
         errors.push(FieldError::too_long(path, most));
-    }
-    if let Some(least) = limit(given, "minLength").filter(|&least| length < least) {
-        errors.push(FieldError::invalid(
-            path,
-            &value,
-            &format!("{path} in body should be at least {least} chars long"),
-        ));
-    }
-    let pattern = text(given, "pattern");
-    if !pattern.is_empty() && regex_lite::Regex::new(pattern).is_ok_and(|regex| !regex.is_match(string)) {
+    } else if let Some(least) = limit(given, "minLength").filter(|&least| length < least) {
+        let why = format!("{path} in body should be at least {least} chars long");
+        errors.push(FieldError::invalid(path, &value, &why));
+    } else if !pattern.is_empty() && !matches() {
         errors.push(FieldError::invalid(path, &value, &format!("{path} in body should match '{pattern}'")));
     }
     let format = text(given, "format");
@@ -153,7 +151,8 @@ fn strings(given: &Value, string: &str, path: &str, errors: &mut Errors) {
         _ => true,
     };
     if !good {
-        errors.push(FieldError::invalid(path, &value, &format!("{path} in body must be of type {format}: {string:?}")));
+        let why = format!("{path} in body must be of type {format}: {string:?}");
+        errors.push(FieldError::type_invalid(path, &value, &why));
     }
 }
 
@@ -184,29 +183,34 @@ fn numbers(given: &Value, value: &Value, path: &str, errors: &mut Errors) {
 }
 
 fn combined(given: &Value, value: &Value, path: &str, errors: &mut Errors) {
-    let passes = |inner: &Value| {
+    let wrong = |inner: &Value| {
         let mut errors = Errors::new();
         check(inner, value, path, &mut errors);
-        errors.is_empty()
+        errors
     };
     for inner in items(given, "allOf") {
-        check(inner, value, path, errors);
+        errors.extend(wrong(inner));
     }
-    let shown = if value.is_object() || value.is_array() { json!(null) } else { value.clone() };
-    let any = items(given, "anyOf");
-    if !any.is_empty() && !any.iter().any(passes) {
-        errors.push(FieldError::invalid(
-            path,
-            &shown,
-            &format!("{path} in body must validate at least one schema (anyOf)"),
-        ));
+    let mut none = |outcomes: Vec<Errors>, why: &str| {
+        errors.push(FieldError::invalid("<nil>", &json!(""), &format!("\"{path}\" must {why}")));
+        // What would have made one fit.
+        errors.extend(outcomes.into_iter().next().unwrap_or_default());
+    };
+    let any: Vec<_> = items(given, "anyOf").iter().map(wrong).collect();
+    if !any.is_empty() && any.iter().all(|errors| !errors.is_empty()) {
+        none(any, "validate at least one schema (anyOf)");
     }
-    let one = items(given, "oneOf");
-    if !one.is_empty() && one.iter().filter(|inner| passes(inner)).count() != 1 {
-        let why = format!("{path} in body must validate one and only one schema (oneOf). Found none valid");
-        errors.push(FieldError::invalid(path, &shown, &why));
+    let one: Vec<_> = items(given, "oneOf").iter().map(wrong).collect();
+    match one.iter().filter(|errors| errors.is_empty()).count() {
+        1 => {}
+        0 if one.is_empty() => {}
+        0 => none(one, "validate one and only one schema (oneOf). Found none valid"),
+        count => {
+            let why = format!("validate one and only one schema (oneOf). Found {count} valid alternatives");
+            none(Vec::new(), &why);
+        }
     }
-    if given.get("not").is_some_and(passes) {
-        errors.push(FieldError::invalid(path, &shown, &format!("{path} in body must not validate the schema (not)")));
+    if given.get("not").is_some_and(|inner| wrong(inner).is_empty()) {
+        none(Vec::new(), "not validate the schema (not)");
     }
 }

@@ -119,7 +119,7 @@ impl Walk<'_> {
                 values.retain(|key, _| !unknown.contains(key));
                 Ok(())
             }
-            (shape, value) => Err(self.mismatch(kind(value), shape, place)),
+            (shape, value) => Err(self.mismatch(json_kind(value), shape, place)),
         }
     }
 
@@ -157,7 +157,8 @@ fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-fn kind(value: &Value) -> &'static str {
+/// What the messages of the real server call a JSON value.
+pub(crate) fn json_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

@@ -11,6 +11,9 @@ use crate::resources::Resource;
 use crate::table::{self, Include};
 use crate::value::text;
 
+const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
+
 /// The forms in which objects can be had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Form {
@@ -31,17 +34,38 @@ pub(super) fn form(asked: &Asked) -> Result<Form, Failure> {
         let parameter =
             |name: &str| range.split(';').map(str::trim).find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
         match (media, parameter("as"), parameter("v")) {
-            ("application/json" | "application/*" | "*/*", None, _) => return Ok(Form::Plain),
-            ("application/json", Some("Table"), Some("v1")) => return Ok(Form::Table),
-            ("application/json", Some("PartialObjectMetadata" | "PartialObjectMetadataList"), Some("v1")) => {
+            (JSON | YAML | "application/*" | "*/*", None, _) => return Ok(Form::Plain),
+            (JSON | YAML, Some("Table"), Some("v1")) => return Ok(Form::Table),
+            (JSON | YAML, Some("PartialObjectMetadata" | "PartialObjectMetadataList"), Some("v1")) => {
                 return Ok(Form::Metadata);
             }
             _ => {}
         }
     }
-    let known = "application/json";
-    let why = format!("only the following media types are accepted: {known}");
-    Err(Failure::new(406, "NotAcceptable", why))
+    let why = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, \
+        application/vnd.kubernetes.protobuf";
+    Err(Failure::new(406, "NotAcceptable", why).about(json!({})))
+}
+
+/// The answer as YAML, if the client prefers that.
+pub(super) fn in_media(accept: &str, response: Response<Body>) -> Response<Body> {
+    let media = accept.split(',').map(|range| range.split(';').next().unwrap_or_default().trim());
+    let wanted = media.into_iter().find(|media| [JSON, YAML, "application/*", "*/*"].contains(media));
+    let plain = response.headers().get(CONTENT_TYPE).is_some_and(|value| value == JSON);
+    match (wanted, response.into_parts()) {
+        (Some(YAML), (mut parts, Body::Full(body))) if plain => {
+            let value: Value = serde_json::from_slice(&body).unwrap_or_default();
+            parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(YAML));
+            Response::from_parts(parts, Body::Full(yaml(&value).into()))
+        }
+        (_, (parts, body)) => Response::from_parts(parts, body),
+    }
+}
+
+fn yaml(value: &Value) -> String {
+    let options = serde_saphyr::ser_options! { compact_list_indent: true };
+    // Values of JSON can all be written.
+    serde_saphyr::to_string_with_options(value, options).unwrap_or_default()
 }
 
 fn include(asked: &Asked) -> Include {
@@ -57,6 +81,15 @@ pub(super) fn bytes(code: u16, content_type: &'static str, body: impl Into<Bytes
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
+}
+
+/// What is said about paths that lead nowhere.
+pub(super) fn page_not_found() -> Response<Body> {
+    plain(404, "404 page not found\n")
+}
+
+pub(super) fn plain(code: u16, text: &'static str) -> Response<Body> {
+    bytes(code, "text/plain; charset=utf-8", text)
 }
 
 pub(super) fn json(code: u16, value: &Value) -> Response<Body> {
@@ -132,12 +165,12 @@ pub(super) fn list(
 fn plain_list(resource: &Resource, listed: &crate::core::Listed) -> Vec<u8> {
     let size: usize = listed.objects.iter().map(|object| object.bytes.len() + 1).sum();
     let mut body = Vec::with_capacity(size + 256);
-    let head = format!(
-        "{{\"kind\":{:?},\"apiVersion\":{:?},\"metadata\":{},\"items\":[",
-        resource.list_kind,
-        resource.api_version(),
-        listed.metadata()
-    );
+    let mut metadata = listed.metadata();
+    if resource.custom.is_some() {
+        crate::value::default_to(&mut metadata, "continue", "");
+    }
+    let (kind, version) = (&resource.list_kind, resource.api_version());
+    let head = format!("{{\"kind\":{kind:?},\"apiVersion\":{version:?},\"metadata\":{metadata},\"items\":[");
     body.extend_from_slice(head.as_bytes());
     // Items of built-in lists do not say what they are: the list does.
     let prefix = match &resource.custom {

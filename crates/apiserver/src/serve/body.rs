@@ -53,38 +53,3 @@ impl http_body::Body for Body {
 
 /// Nothing goes wrong on the way to an answer: failures are answers.
 pub(crate) type Never = Infallible;
-
-/// What is wrong with text that is not JSON, in the words of the real server.
-pub(super) fn syntax(body: &[u8], error: &serde_json::Error) -> String {
-    if error.is_eof() {
-        return "unexpected end of JSON input".to_owned();
-    }
-    let lines: Vec<_> = body.split(|byte| *byte == b'\n').collect();
-    let line = lines.get(error.line().saturating_sub(1)).copied().unwrap_or_default();
-    let found = line.get(error.column().saturating_sub(1)).copied().unwrap_or_default();
-    let shown = char::from(found);
-    let text = error.to_string();
-    let place = if text.contains("key must be a string") {
-        "looking for beginning of object key string"
-    } else if text.contains("expected `:`") {
-        "after object key"
-    } else if text.contains("expected `,` or `}`") {
-        "after object key:value pair"
-    } else if text.contains("expected `,` or `]`") {
-        "after array element"
-    } else if text.contains("trailing comma") {
-        "looking for beginning of object key string"
-    } else if text.contains("trailing characters") {
-        "after top-level value"
-    } else {
-        "looking for beginning of value"
-    };
-    format!("invalid character '{shown}' {place}")
-}
-
-/// The start of a body, for messages.
-pub(super) fn dump(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(body);
-    let start: String = text.chars().take(30).collect();
-    if start.len() < text.len() { format!("{start} ...") } else { start }
-}

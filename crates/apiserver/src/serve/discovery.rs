@@ -53,7 +53,7 @@ pub(super) async fn path(state: &State, asked: &Asked) -> Result<Response<Body>,
                 crate::value::set(&mut value, "apiVersion", "v1");
                 value
             }
-            _ => return Ok(answer::bytes(404, "text/plain; charset=utf-8", "404 page not found\n")),
+            _ => return Ok(answer::page_not_found()),
         },
         ["api", version] => resources(&registry, "", version)?,
         ["apis", group, version] => resources(&registry, group, version)?,
@@ -67,7 +67,7 @@ pub(super) async fn path(state: &State, asked: &Asked) -> Result<Response<Body>,
         [] => {
             json!({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]})
         }
-        _ => return Ok(answer::bytes(404, "text/plain; charset=utf-8", "404 page not found\n")),
+        _ => return Ok(answer::page_not_found()),
     };
     Ok(answer::json(200, &value))
 }

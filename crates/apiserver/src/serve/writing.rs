@@ -4,11 +4,14 @@ use http::{Method, Response};
 use serde_json::{Value, json};
 
 use super::target::Place;
-use super::{Asked, Body, State, Target, answer};
+use super::{Asked, Body, State, Target, answer, reading};
 use crate::core::{DeleteOptions, PatchKind, Strictness, Write, Written};
 use crate::failure::{Failure, FieldError, Of};
 use crate::resources::{QUESTIONS, Resource};
 use crate::value::{at, items, set, text};
+
+/// The longest name of a field manager.
+const MANAGER: usize = 128;
 
 pub(super) fn write(state: &State, asked: &Asked, body: &[u8]) -> Result<Response<Body>, Failure> {
     let Target::Resource(place) = &asked.target else { return Err(Failure::no_such_path()) };
@@ -19,12 +22,12 @@ pub(super) fn write(state: &State, asked: &Asked, body: &[u8]) -> Result<Respons
         if asked.method != Method::POST {
             return Err(Failure::method_not_allowed(Of { group: "", resource: "" }, asked.verb));
         }
-        let review = parse(asked, body, kind)?;
+        let review = reading::object(asked, body, kind, false)?.value;
         let answered = crate::auth::answer(&state.core, &state.rbac, &asked.user, kind, &place.namespace, review)?;
         return Ok(answer::json(201, &answered));
     }
     if place.group.is_empty() && place.resource == "bindings" && asked.method == Method::POST && place.name.is_empty() {
-        let binding = parse(asked, body, "Binding")?;
+        let binding = reading::object(asked, body, "Binding", false)?.value;
         let pods = state.core.builtin("", "pods")?;
         let name = text(&binding, "metadata.name");
         return bind(state, &pods, &place.namespace, name, &binding, &options(asked, "")?);
@@ -38,15 +41,13 @@ pub(super) fn write(state: &State, asked: &Asked, body: &[u8]) -> Result<Respons
     let located = !resource.namespaced || !place.namespace.is_empty();
     match (asked.method.as_str(), collection) {
         ("POST", true) if located => {
-            let object = parse(asked, body, &resource.kind)?;
-            let write = options(asked, "")?;
+            let (object, write) = sent(asked, body, &resource, "")?;
             let namespace = if resource.namespaced { place.namespace.as_str() } else { "" };
             let Written { object, warnings, .. } = state.core.create(&resource, namespace, object, &write)?;
             answer::object(asked, &resource, 201, &object, &warnings)
         }
         ("PUT", false) if located => {
-            let object = parse(asked, body, &resource.kind)?;
-            let write = options(asked, "")?;
+            let (object, write) = sent(asked, body, &resource, "")?;
             let Written { object, warnings, .. } =
                 state.core.update(&resource, &place.namespace, &place.name, object, &write)?;
             answer::object(asked, &resource, 200, &object, &warnings)
@@ -89,27 +90,22 @@ fn patch(
         "application/merge-patch+json" => PatchKind::Merge,
         "application/strategic-merge-patch+json" => PatchKind::Strategic,
         "application/apply-patch+yaml" => PatchKind::Apply,
-        other => {
-            let known = if resource.custom.is_some() { "" } else { "application/strategic-merge-patch+json, " };
-            let why = format!(
-                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, {known}application/apply-patch+yaml"
-            );
-            let _ = other;
-            return Err(Failure::new(415, "UnsupportedMediaType", why));
+        _ => {
+            let failure = Failure::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+            return Err(failure.about(json!({})));
         }
     };
     if kind != PatchKind::Apply && asked.query.flag("force") {
         let errors = [FieldError::forbidden("force", "may not be specified for non-apply patch")];
         return Err(Failure::invalid("meta.k8s.io", "PatchOptions", "", &errors));
     }
-    let value: Value =
-        serde_json::from_slice(body).map_err(|error| Failure::bad_request(super::body::syntax(body, &error)))?;
-    let mut write = options(asked, subresource)?;
+    let read = if kind == PatchKind::Apply { reading::configuration(body)? } else { reading::patch(body)? };
+    let mut write = Write { twice: read.twice, ..options(asked, subresource)? };
     if kind == PatchKind::Apply && asked.query.get("fieldManager").is_empty() {
         write.manager = String::new();
     }
     let Written { object, created, warnings } =
-        state.core.patch(resource, &place.namespace, &place.name, kind, &value, &write)?;
+        state.core.patch(resource, &place.namespace, &place.name, kind, &read.value, &write)?;
     answer::object(asked, resource, if created { 201 } else { 200 }, &object, &warnings)
 }
 
@@ -127,15 +123,17 @@ fn below(
     }
     match (place.subresource.as_str(), asked.method.as_str()) {
         (subresource @ ("status" | "finalize"), "PUT") => {
-            let object = parse(asked, body, &resource.kind)?;
-            let write = options(asked, subresource)?;
+            let (object, write) = sent(asked, body, resource, subresource)?;
             let Written { object, warnings, .. } = core.update(resource, namespace, name, object, &write)?;
             answer::object(asked, resource, 200, &object, &warnings)
         }
         ("status", "PATCH") => patch(state, asked, place, resource, body, "status"),
         ("scale", "PUT" | "PATCH") => {
             let current = scale_of(resource, &core.get(resource, namespace, name)?.value());
-            let mut scale = if asked.method == Method::PATCH { parse_any(body)? } else { parse(asked, body, "Scale")? };
+            let mut scale = match asked.method == Method::PATCH {
+                true => reading::patch(body)?.value,
+                false => reading::object(asked, body, "Scale", false)?.value,
+            };
             if asked.method == Method::PATCH {
                 let mut patched = current.clone();
                 match asked.content_type() {
@@ -164,18 +162,18 @@ fn below(
             Ok(answer::json(200, &scale_of(resource, &written.object)))
         }
         ("binding", "POST") => {
-            let binding = parse(asked, body, "Binding")?;
+            let binding = reading::object(asked, body, "Binding", false)?.value;
             bind(state, resource, namespace, name, &binding, &options(asked, "")?)
         }
         ("eviction", "POST") => {
-            let eviction = parse(asked, body, "Eviction")?;
+            let eviction = reading::object(asked, body, "Eviction", false)?.value;
             let mut how = delete_options(asked, at(&eviction, "deleteOptions").to_string().as_bytes())?;
             how.dry_run |= asked.query.get("dryRun") == "All";
             core.delete(resource, namespace, name, &how)?;
             Ok(answer::json(201, &success()))
         }
         ("token", "POST") => {
-            let mut request = parse(asked, body, "TokenRequest")?;
+            let mut request = reading::object(asked, body, "TokenRequest", false)?.value;
             let account = core.get(resource, namespace, name)?.value();
             if at(&request, "spec.expirationSeconds").as_i64().is_some_and(|seconds| seconds < 600) {
                 let seconds = at(&request, "spec.expirationSeconds");
@@ -261,11 +259,20 @@ pub(super) fn scale_of(resource: &Resource, object: &Value) -> Value {
     for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         crate::value::copy(at(object, "metadata"), &mut metadata, key);
     }
+    let mut status = json!({"replicas": number(path("statusReplicasPath", "status.replicas"))});
+    if !selector.is_empty() {
+        set(&mut status, "selector", selector);
+    }
     json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
-        "spec": {"replicas": number(path("specReplicasPath", "spec.replicas"))},
-        "status": {"replicas": number(path("statusReplicasPath", "status.replicas")), "selector": selector},
+        "spec": {"replicas": number(path("specReplicasPath", "spec.replicas"))}, "status": status,
     })
+}
+
+/// The object that was sent, and how to write it.
+fn sent(asked: &Asked, body: &[u8], resource: &Resource, subresource: &str) -> Result<(Value, Write), Failure> {
+    let sent = reading::object(asked, body, &resource.kind, resource.custom.is_some())?;
+    Ok((sent.value, Write { twice: sent.twice, ..options(asked, subresource)? }))
 }
 
 fn options(asked: &Asked, subresource: &str) -> Result<Write, Failure> {
@@ -285,12 +292,16 @@ fn options(asked: &Asked, subresource: &str) -> Result<Write, Failure> {
             return Err(Failure::invalid("meta.k8s.io", kind, "", &errors));
         }
     };
+    if query.get("fieldManager").len() > MANAGER {
+        return Err(Failure::invalid("meta.k8s.io", kind, "", &[FieldError::too_long("fieldManager", MANAGER)]));
+    }
     Ok(Write {
         manager: asked.manager(),
         dry_run: dry_run(query.all("dryRun"), kind)?,
         strictness,
         force: query.flag("force"),
         subresource: subresource.to_owned(),
+        twice: Vec::new(),
     })
 }
 
@@ -305,19 +316,7 @@ fn dry_run<'a>(mut values: impl Iterator<Item = &'a str>, kind: &str) -> Result<
 }
 
 fn delete_options(asked: &Asked, body: &[u8]) -> Result<DeleteOptions, Failure> {
-    let given = match body.trim_ascii() {
-        b"" | b"null" => json!({}),
-        _ if asked.content_type() == "application/vnd.kubernetes.protobuf" => {
-            let schema = crate::schema::Schema::builtin();
-            crate::schema::from_protobuf(schema, |_, _| schema.named("meta.v1.DeleteOptions"), body).unwrap_or_default()
-        }
-        body => {
-            let unreadable = |failure: Failure| {
-                Failure::bad_request(format!("couldn't get version/kind; json parse error: {}", failure.message))
-            };
-            parse_any(body).map_err(unreadable)?
-        }
-    };
+    let given = reading::delete_options(asked, body)?;
     let kind = text(&given, "kind");
     if !["", "DeleteOptions"].contains(&kind) {
         let version = text(&given, "apiVersion");
@@ -356,40 +355,4 @@ fn delete_options(asked: &Asked, body: &[u8]) -> Result<DeleteOptions, Failure> 
         resource_version: own(text(&given, "preconditions.resourceVersion")),
         dry_run: dry_run(&mut runs, "DeleteOptions")?,
     })
-}
-
-/// Reads the body of a request that must hold an object.
-fn parse(asked: &Asked, body: &[u8], kind: &str) -> Result<Value, Failure> {
-    let media = asked.content_type();
-    if media == "application/vnd.kubernetes.protobuf" {
-        let schema = crate::schema::Schema::builtin();
-        let shape_of = |api_version: &str, kind: &str| {
-            let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
-            let package = group.split('.').next().unwrap_or_default();
-            schema.named(&format!("{}.{version}.{kind}", if package.is_empty() { "core" } else { package }))
-        };
-        let object = crate::schema::from_protobuf(schema, shape_of, body);
-        return object.ok_or_else(|| {
-            Failure::bad_request(format!(
-                "the object provided is unrecognized (must be of type {kind}): it is not protobuf"
-            ))
-        });
-    }
-    if !matches!(media, "" | "application/json" | "*/*") {
-        let why = "the body of the request was in an unknown format - accepted media types include: application/json, \
-            application/yaml, application/vnd.kubernetes.protobuf, application/cbor";
-        return Err(Failure::new(415, "UnsupportedMediaType", why));
-    }
-    serde_json::from_slice(body).map_err(|error| {
-        let syntax = super::body::syntax(body, &error);
-        let why = format!("couldn't get version/kind; json parse error: {syntax}");
-        Failure::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): {why} ({})",
-            super::body::dump(body)
-        ))
-    })
-}
-
-fn parse_any(body: &[u8]) -> Result<Value, Failure> {
-    serde_json::from_slice(body).map_err(|error| Failure::bad_request(super::body::syntax(body, &error)))
 }
