@@ -17,11 +17,13 @@ mod create;
 mod delete;
 mod list;
 mod patch;
+mod registered;
 mod update;
 pub(crate) use create::NOT_READY;
 pub(crate) use delete::DeleteOptions;
 pub(crate) use list::{ListOptions, Listed, revision, too_large};
 pub(crate) use patch::PatchKind;
+pub(crate) use registered::available;
 
 /// What to do about fields that a type does not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -136,6 +136,7 @@ impl ApiServer {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let mut tasks = vec![tokio::spawn(accept(listener, acceptor, state.clone()))];
         if options.controllers {
+            tasks.push(tokio::spawn(serve::availability::run(state.clone())));
             tasks.push(tokio::spawn(controllers::definitions::run(core.clone(), ended.clone())));
             tasks.push(tokio::spawn(controllers::run(core, ended)));
         }

@@ -13,9 +13,7 @@ mod pod;
 mod policy;
 mod service;
 mod workload;
-pub(crate) use config::{
-    api_service, binding, binding_update, config_map, role, secret, secret_update,
-};
+pub(crate) use config::{api_service, binding, binding_update, config_map, role, secret, secret_update};
 pub(crate) use pod::{pod, pod_update, template};
 pub(crate) use policy::{endpoint_slice, endpoint_slice_update, network_policy};
 pub(crate) use service::{service, service_update, service_warnings};

@@ -74,9 +74,9 @@ pub(super) fn delete_options(asked: &Asked, body: &[u8]) -> Result<Value, Failur
             Ok(from_protobuf(schema, |_, _| schema.named("meta.v1.DeleteOptions"), body).unwrap_or_default())
         }
         (body, "application/yaml") => yaml(body).map(|sent| sent.value).map_err(Failure::bad_request),
-        (body, _) => json(body).map(|sent| sent.value).map_err(|why| {
-            Failure::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
-        }),
+        (body, _) => json(body)
+            .map(|sent| sent.value)
+            .map_err(|why| Failure::bad_request(format!("couldn't get version/kind; json parse error: {why}"))),
     }
 }
 
