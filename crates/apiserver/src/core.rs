@@ -21,7 +21,8 @@ mod registered;
 mod update;
 pub(crate) use create::NOT_READY;
 pub(crate) use delete::DeleteOptions;
-pub(crate) use list::{ListOptions, Listed, revision, too_large};
+use list::not_a_number;
+pub(crate) use list::{ListOptions, Listed, revision};
 pub(crate) use patch::PatchKind;
 pub(crate) use registered::available;
 

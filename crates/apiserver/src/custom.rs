@@ -79,6 +79,7 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
                 shape,
                 generation: true,
                 fields: paths.collect(),
+                unconditional: false,
                 returns_deleted: false,
                 rules: &CUSTOM_RULES,
                 shelf: shelf(group, plural),

@@ -14,6 +14,8 @@ pub struct Failure {
     pub message: String,
     /// Which object, and for each field what is wrong with it.
     pub details: Option<Value>,
+    /// Where a list can go on that cannot go on as it began.
+    pub continue_token: Option<String>,
 }
 
 /// What is wrong with one field of an object.
@@ -49,7 +51,7 @@ impl Of<'_> {
 
 impl Failure {
     pub(crate) fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None }
+        Self { code, reason, message: message.into(), details: None, continue_token: None }
     }
 
     pub(crate) fn about(mut self, details: Value) -> Self {
@@ -158,6 +160,9 @@ impl Failure {
         });
         if let Some(details) = &self.details {
             crate::value::set(&mut status, "details", details.clone());
+        }
+        if let Some(token) = &self.continue_token {
+            crate::value::set(&mut status, "metadata.continue", token.as_str());
         }
         if self.reason.is_empty() {
             crate::value::remove(&mut status, "reason");

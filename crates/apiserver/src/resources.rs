@@ -48,6 +48,8 @@ pub(crate) struct Row {
     generation: bool,
     /// Paths for field selectors, besides name and namespace.
     fields: &'static [&'static str],
+    /// An update may leave out the version that it is about.
+    unconditional: bool,
     /// A delete answers with the object instead of a `Status`.
     returns_deleted: bool,
     rules: Rules,
@@ -65,6 +67,7 @@ const ROW: Row = Row {
     package: "core.v1",
     generation: false,
     fields: &[],
+    unconditional: true,
     returns_deleted: false,
     rules: PLAIN,
 };
@@ -124,7 +127,13 @@ pub(crate) static ROWS: &[Row] = &[
         namespaced: false,
         subresources: &["status"],
         fields: &["spec.unschedulable"],
-        rules: Rules { defaults: defaults::node, columns: columns::NODE, ..PLAIN },
+        rules: Rules {
+            defaults: defaults::node,
+            validate: validate::node,
+            validate_update: validate::node_update,
+            columns: columns::NODE,
+            ..PLAIN
+        },
         ..ROW
     },
     Row {
@@ -271,7 +280,8 @@ pub(crate) static ROWS: &[Row] = &[
         package: "coordination.v1",
         plural: "leases",
         kind: "Lease",
-        rules: Rules { columns: columns::LEASE, ..PLAIN },
+        unconditional: false,
+        rules: Rules { validate: validate::lease, columns: columns::LEASE, ..PLAIN },
         ..ROW
     },
     Row {
@@ -320,6 +330,7 @@ pub(crate) static ROWS: &[Row] = &[
         short: &["crd", "crds"],
         categories: &["api-extensions"],
         namespaced: false,
+        unconditional: false,
         subresources: &["status"],
         generation: true,
         rules: Rules {
@@ -337,6 +348,7 @@ pub(crate) static ROWS: &[Row] = &[
         kind: "APIService",
         categories: &["api-extensions"],
         namespaced: false,
+        unconditional: false,
         subresources: &["status"],
         rules: Rules {
             defaults: defaults::api_service,
@@ -374,6 +386,7 @@ pub(crate) struct Resource {
     pub(crate) shape: Shape,
     pub(crate) generation: bool,
     pub(crate) fields: Vec<String>,
+    pub(crate) unconditional: bool,
     pub(crate) returns_deleted: bool,
     pub(crate) rules: &'static Rules,
     /// Where its objects are kept.
@@ -400,6 +413,7 @@ impl Resource {
             shape: Schema::builtin().named(&format!("{}.{}", row.package, row.kind)),
             generation: row.generation,
             fields: own(row.fields),
+            unconditional: row.unconditional,
             returns_deleted: row.returns_deleted,
             rules: &row.rules,
             shelf: shelf(row.group, row.plural),

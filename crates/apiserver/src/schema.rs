@@ -186,6 +186,8 @@ const ALWAYS: &[(&str, &str)] = &[
     ("Event", "eventTime"),
     ("Event", "firstTimestamp"),
     ("Event", "lastTimestamp"),
+    ("EndpointSlice", "endpoints"),
+    ("EndpointSlice", "ports"),
 ];
 
 fn read_field(of: &str, word: &str, types: &HashMap<String, usize>) -> Option<Field> {

@@ -41,6 +41,10 @@ pub struct Options {
     pub bookmark_every: Duration,
     /// Runs the controllers: EndpointSlices, workloads, namespaces, garbage collection.
     pub controllers: bool,
+    /// Takes the taint `not-ready` off Nodes that say that they are ready.
+    pub ready_nodes: bool,
+    /// Where the Pod CIDRs of Nodes come from, one a family; without any, Nodes bring their own or have none.
+    pub pod_cidrs: Vec<IpNet>,
     /// More names and addresses for the server's certificate.
     pub names: Vec<String>,
 }
@@ -55,6 +59,8 @@ impl Default for Options {
             history: 8192,
             bookmark_every: Duration::from_secs(60),
             controllers: true,
+            ready_nodes: true,
+            pod_cidrs: Vec::new(),
             names: Vec::new(),
         }
     }
@@ -138,7 +144,8 @@ impl ApiServer {
         if options.controllers {
             tasks.push(tokio::spawn(serve::availability::run(state.clone())));
             tasks.push(tokio::spawn(controllers::definitions::run(core.clone(), ended.clone())));
-            tasks.push(tokio::spawn(controllers::run(core, ended)));
+            let settings = controllers::Settings { ready_nodes: options.ready_nodes, pod_cidrs: options.pod_cidrs };
+            tasks.push(tokio::spawn(controllers::run(core, settings, ended)));
         }
         Ok(Self { state, address, authority, data_dir: options.data_dir, ending, tasks })
     }

@@ -9,15 +9,19 @@ use crate::names::{self, NameRule};
 use crate::value::{at, items, text};
 
 mod config;
+mod node;
 mod pod;
 mod policy;
 mod service;
 mod workload;
 pub(crate) use config::{api_service, binding, binding_update, config_map, role, secret, secret_update};
+pub(crate) use node::{lease, node, node_update};
 pub(crate) use pod::{pod, pod_update, template};
 pub(crate) use policy::{endpoint_slice, endpoint_slice_update, network_policy};
 pub(crate) use service::{service, service_update, service_warnings};
 pub(crate) use workload::{selector_update, workload};
+
+const CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
 /// A list of what is wrong.
 pub(crate) type Errors = Vec<FieldError>;

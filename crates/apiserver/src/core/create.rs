@@ -154,7 +154,12 @@ impl Core {
                 }
                 self.place(object);
                 token_volume(object);
-                default_to(object, "spec.priority", 0);
+                let class = text(object, "spec.priorityClassName");
+                let Some(priority) = priority(class) else {
+                    let why = format!("no PriorityClass with name {class} was found");
+                    return Err(Failure::forbidden(resource.id(), text(object, "metadata.name"), &why));
+                };
+                set(object, "spec.priority", priority);
                 default_to(object, "spec.preemptionPolicy", "PreemptLowerPriority");
                 tolerations(object);
                 set(object, "status", json!({"phase": "Pending", "qosClass": quality(object)}));
@@ -181,6 +186,16 @@ impl Core {
 
 /// Until a Node says that it is ready.
 pub(crate) const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+/// The priority of a class: the two that are always there, and that of Pods which name none.
+fn priority(class: &str) -> Option<i64> {
+    match class {
+        "" => Some(0),
+        "system-cluster-critical" => Some(2_000_000_000),
+        "system-node-critical" => Some(2_000_001_000),
+        _ => None,
+    }
+}
 
 /// Where a Pod finds the token of its account.
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";

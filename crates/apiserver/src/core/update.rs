@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::create::{check, tolerations};
 use super::{Core, Write, Written};
-use crate::failure::Failure;
+use crate::failure::{Failure, FieldError};
 use crate::managed::{self, Writer};
 use crate::resources::Resource;
 use crate::store::{Expect, Stored};
@@ -24,6 +24,13 @@ impl Core {
         write: &Write,
     ) -> Result<Written, Failure> {
         let warnings = self.accept(resource, namespace, Some(name), &mut object, write)?;
+        if !resource.unconditional && text(&object, "metadata.resourceVersion").is_empty() {
+            // What is not there is said to be missing first.
+            self.get(resource, namespace, name)?;
+            let why = "must be specified for an update";
+            let errors = [FieldError::invalid("metadata.resourceVersion", &0.into(), why)];
+            return Err(Failure::invalid(&resource.group, &resource.plural, name, &errors));
+        }
         let written = self.modify(resource, namespace, name, write, true, |_| Ok(object.clone()))?;
         Ok(written.warned(warnings))
     }
@@ -44,6 +51,9 @@ impl Core {
             let old = self.seen_as(resource, stored.value());
             let mut new = change(&old)?;
             let asked = text(&new, "metadata.resourceVersion").to_owned();
+            if !asked.is_empty() && asked.parse::<u64>().is_err() {
+                return Err(Failure::new(500, "", super::not_a_number(&asked)));
+            }
             if !asked.is_empty() && asked != stored.revision.to_string() {
                 return Err(Failure::modified(resource.id(), name));
             }
@@ -129,6 +139,8 @@ impl Core {
                 *new = old.clone();
                 set(new, "spec.finalizers", finalizers);
             }
+            // Whoever binds a Pod says so in its status.
+            "binding" => {}
             _ if resource.has("status") => copy(old, new, "status"),
             _ => {}
         }
@@ -139,6 +151,7 @@ impl Core {
             crate::allocate::carry_over(old, new);
         }
         if resource.group.is_empty() && resource.kind == "Pod" {
+            copy(old, new, "status.qosClass");
             // What the server filled in is not taken away by leaving it out.
             for key in ["serviceAccountName", "serviceAccount", "priority", "preemptionPolicy", "nodeName"] {
                 if at(new, "spec").get(key).is_none() {

@@ -45,9 +45,12 @@ impl Walk<'_> {
             (Shape::Any, _) | (Shape::Text, Value::String(_)) | (Shape::Bool, Value::Bool(_)) => Ok(()),
             (Shape::Time | Shape::MicroTime, Value::String(text)) => match crate::moment::parse_rfc3339(text) {
                 Some(_) => Ok(()),
-                None => Err(format!(
-                    "parsing time \"{text}\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"{text}\" as \"2006\""
-                )),
+                None => {
+                    let fraction = if *shape == Shape::MicroTime { ".000000" } else { "" };
+                    Err(format!(
+                        "parsing time \"{text}\" as \"2006-01-02T15:04:05{fraction}Z07:00\": cannot parse \"{text}\" as \"2006\""
+                    ))
+                }
             },
             (Shape::IntOrText, Value::String(_)) | (Shape::Double, Value::Number(_)) => Ok(()),
             (Shape::Quantity, Value::String(text)) => match crate::quantity::canonical(text) {

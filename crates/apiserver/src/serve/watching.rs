@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use super::answer::{self, Form};
 use super::target::Place;
 use super::{Asked, Body, State};
-use crate::core::{revision, too_large};
+use crate::core::revision;
 use crate::failure::{Failure, FieldError};
 use crate::resources::Resource;
 use crate::selector::Selector;
@@ -58,11 +58,13 @@ pub(super) fn watch(
         let errors = [FieldError::forbidden("resourceVersionMatch", why)];
         return Err(Failure::invalid("meta.k8s.io", "ListOptions", "", &errors));
     }
-    let from = revision(&options.resource_version)?;
-    let now = state.core.store.revision();
-    if let Some(asked) = from.filter(|from| *from > now) {
-        return Err(too_large(asked, now));
+    if asked.query.get("sendInitialEvents").is_empty() && !options.version_match.is_empty() {
+        let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+        let errors = [FieldError::forbidden("resourceVersionMatch", why)];
+        return Err(Failure::invalid("meta.k8s.io", "ListOptions", "", &errors));
     }
+    let from = revision(&options.resource_version).map_err(|why| Failure::new(500, "", why))?;
+    let now = state.core.store.revision();
     let seconds = asked
         .query
         .number("timeoutSeconds")?
@@ -170,9 +172,11 @@ impl Watch {
     fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         let (events, upto) =
             self.state.core.store.since(&self.resource.shelf, self.at, BATCH).map_err(|compacted| {
-                Failure::expired(format!("too old resource version: {} ({})", self.at, compacted.oldest))
+                tracing::debug!(at = self.at, oldest = compacted.oldest, "a watch is of a time that is forgotten");
+                Failure::expired("The resourceVersion for the provided watch is too old.")
             })?;
-        self.at = upto;
+        // A watch of the future waits for it.
+        self.at = self.at.max(upto);
         if events.is_empty() {
             return Ok(None);
         }

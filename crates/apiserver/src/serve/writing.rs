@@ -26,6 +26,12 @@ pub(super) fn write(state: &State, asked: &Asked, body: &[u8]) -> Result<Respons
         let answered = crate::auth::answer(&state.core, &state.rbac, &asked.user, kind, &place.namespace, review)?;
         return Ok(answer::json(201, &answered));
     }
+    if place.group.is_empty() && place.resource == "bindings" && asked.method == Method::POST && place.name.is_empty() {
+        let binding = reading::object(asked, body, "Binding", false)?.value;
+        let pods = state.core.builtin("", "pods")?;
+        let name = text(&binding, "metadata.name");
+        return bind(state, &pods, &place.namespace, name, &binding, &options(asked, "")?);
+    }
     let resource = super::read::resource(state, place)?;
     let collection = place.name.is_empty();
     if !place.subresource.is_empty() {
@@ -209,8 +215,7 @@ fn bind(
 ) -> Result<Response<Body>, Failure> {
     let node = text(binding, "target.name").to_owned();
     if node.is_empty() {
-        let errors = [FieldError::required("target.name", "")];
-        return Err(Failure::invalid("", "Binding", name, &errors));
+        return Err(Failure::new(500, "", "target.name: Required value"));
     }
     let write = Write { subresource: "binding".to_owned(), ..write.clone() };
     state.core.modify(resource, namespace, name, &write, false, |old| {

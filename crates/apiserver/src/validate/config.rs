@@ -39,12 +39,45 @@ pub(crate) fn secret(object: &Value, errors: &mut Errors) {
     if size > MOST {
         errors.push(FieldError::too_long("data", MOST));
     }
-    if text(object, "type") == "kubernetes.io/tls" {
-        for key in ["tls.crt", "tls.key"] {
-            if at(object, "data").get(key).is_none() {
+    let has = |key: &str| at(object, "data").get(key).is_some();
+    match text(object, "type") {
+        "kubernetes.io/tls" => {
+            for key in ["tls.crt", "tls.key"].into_iter().filter(|key| !has(key)) {
                 errors.push(FieldError::required(format!("data[{key}]"), ""));
             }
         }
+        "kubernetes.io/service-account-token" => {
+            let key = "kubernetes.io/service-account.name";
+            let name = at(object, "metadata.annotations").get(key).and_then(Value::as_str).unwrap_or_default();
+            if name.is_empty() {
+                errors.push(FieldError::required(format!("metadata.annotations[{key}]"), ""));
+            }
+        }
+        "kubernetes.io/dockerconfigjson" => docker(object, ".dockerconfigjson", errors),
+        "kubernetes.io/dockercfg" => docker(object, ".dockercfg", errors),
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
+            errors.push(FieldError::required("data[username]", ""));
+            errors.push(FieldError::required("data[password]", ""));
+        }
+        "kubernetes.io/ssh-auth" if !has("ssh-privatekey") => {
+            errors.push(FieldError::required("data[ssh-privatekey]", ""));
+        }
+        _ => {}
+    }
+}
+
+/// A configuration of docker is JSON.
+fn docker(object: &Value, key: &str, errors: &mut Errors) {
+    use base64::Engine as _;
+    let field = format!("data[{key}]");
+    let Some(given) = at(object, "data").get(key).and_then(Value::as_str) else {
+        errors.push(FieldError::required(field, ""));
+        return;
+    };
+    let bytes = base64::engine::general_purpose::STANDARD.decode(given).unwrap_or_default();
+    if let Err(error) = serde_json::from_slice::<serde_json::Map<String, Value>>(&bytes) {
+        let redacted = json!("<secret contents redacted>");
+        errors.push(FieldError::invalid(field, &redacted, &error.to_string()));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Errors, address_of, immutable, labels, one_of, ordinary, port, port_or_name};
+use super::{CIDR, Errors, address_of, immutable, labels, one_of, ordinary, port, port_or_name};
 use crate::failure::FieldError;
 use crate::names;
 use crate::value::{at, items, text};
@@ -209,8 +209,7 @@ fn addresses(spec: &Value, errors: &mut Errors) {
             break;
         }
         if range.as_str().unwrap_or_default().trim().parse::<ipnet::IpNet>().is_err() {
-            let why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-            errors.push(FieldError::invalid(field, range, why));
+            errors.push(FieldError::invalid(field, range, CIDR));
         }
     }
 }
