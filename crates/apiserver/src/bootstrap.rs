@@ -50,6 +50,7 @@ pub(crate) fn bootstrap(core: &Core) {
         "spec": {"ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}]},
     });
     make("", "services", "default", service);
+    core.register();
 }
 
 /// The ClusterIP of the API.

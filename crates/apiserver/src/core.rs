@@ -17,12 +17,14 @@ mod create;
 mod delete;
 mod list;
 mod patch;
+mod registered;
 mod update;
 pub(crate) use create::NOT_READY;
 pub(crate) use delete::DeleteOptions;
 use list::not_a_number;
 pub(crate) use list::{ListOptions, Listed, revision};
 pub(crate) use patch::PatchKind;
+pub(crate) use registered::available;
 
 /// What to do about fields that a type does not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

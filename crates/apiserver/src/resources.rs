@@ -182,7 +182,6 @@ pub(crate) static ROWS: &[Row] = &[
         short: &["sa"],
         subresources: &["token"],
         returns_deleted: true,
-        rules: Rules { columns: columns::SERVICE_ACCOUNT, ..PLAIN },
         ..ROW
     },
     Row {

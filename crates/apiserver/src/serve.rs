@@ -14,6 +14,7 @@ use crate::core::Core;
 use crate::failure::{Failure, Of};
 
 mod answer;
+pub(crate) mod availability;
 mod body;
 mod discovery;
 mod openapi;

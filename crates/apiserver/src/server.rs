@@ -145,6 +145,7 @@ impl ApiServer {
             tasks.push(tokio::spawn(snapshot::follow(core.clone(), disk, ended.clone())));
         }
         if options.controllers {
+            tasks.push(tokio::spawn(serve::availability::run(state.clone())));
             tasks.push(tokio::spawn(controllers::definitions::run(core.clone(), ended.clone())));
             let settings = controllers::Settings { ready_nodes: options.ready_nodes, pod_cidrs: options.pod_cidrs };
             tasks.push(tokio::spawn(controllers::run(core, settings, ended)));

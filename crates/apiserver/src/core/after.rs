@@ -13,6 +13,7 @@ impl Core {
         match (resource.group.as_str(), resource.kind.as_str(), object) {
             ("apiextensions.k8s.io", "CustomResourceDefinition", object) => {
                 self.refresh();
+                self.register();
                 if let Some(definition) = object {
                     self.establish(resource, definition);
                 }

@@ -13,6 +13,7 @@ use crate::value::text;
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// The forms in which objects can be had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +29,7 @@ pub(super) fn form(asked: &Asked) -> Result<Form, Failure> {
     if accept.is_empty() {
         return Ok(Form::Plain);
     }
+    let mut known = false;
     for range in accept.split(',') {
         let mut parts = range.split(';').map(str::trim);
         let media = parts.next().unwrap_or_default();
@@ -39,12 +41,16 @@ pub(super) fn form(asked: &Asked) -> Result<Form, Failure> {
             (JSON | YAML, Some("PartialObjectMetadata" | "PartialObjectMetadataList"), Some("v1")) => {
                 return Ok(Form::Metadata);
             }
+            (JSON | YAML | PROTOBUF, Some(_), _) => known = true,
             _ => {}
         }
     }
-    let why = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, \
-        application/vnd.kubernetes.protobuf";
-    Err(Failure::new(406, "NotAcceptable", why).about(json!({})))
+    let all = format!("{JSON}, {YAML}, {PROTOBUF}");
+    Err(match known {
+        true => Failure::new(406, "NotAcceptable", format!("only the following media types are accepted: {all}")),
+        false => Failure::new(406, "NotAcceptable", format!("406: Not Acceptable\n\nAvailable representations: {all}"))
+            .about(json!({})),
+    })
 }
 
 /// The answer as YAML, if the client prefers that.
@@ -68,11 +74,15 @@ fn yaml(value: &Value) -> String {
     serde_saphyr::to_string_with_options(value, options).unwrap_or_default()
 }
 
-fn include(asked: &Asked) -> Include {
+fn include(asked: &Asked) -> Result<Include, Failure> {
     match asked.query.get("includeObject") {
-        "None" => Include::None,
-        "Object" => Include::Object,
-        _ => Include::Metadata,
+        "None" => Ok(Include::None),
+        "Object" => Ok(Include::Object),
+        "" | "Metadata" => Ok(Include::Metadata),
+        other => {
+            let why = format!("Invalid value: {other:?}: must be 'Metadata', 'Object', 'None', or empty");
+            Err(Failure::bad_request(format!("Unable to convert to Table as requested: includeObject: {why}")))
+        }
     }
 }
 
@@ -119,7 +129,7 @@ pub(super) fn object(
         Form::Metadata => json(code, &table::partial(object)),
         Form::Table => {
             let metadata = json!({"resourceVersion": text(object, "metadata.resourceVersion")});
-            json(code, &table::table(resource, std::slice::from_ref(object), metadata, include(asked), true))
+            json(code, &table::table(resource, std::slice::from_ref(object), metadata, include(asked)?, true))
         }
     };
     for warning in warnings {
@@ -138,7 +148,13 @@ pub(super) fn watched(asked: &Asked, form: Form, resource: &Resource, object: &V
         Form::Metadata => table::partial(object),
         Form::Table => {
             let metadata = json!({"resourceVersion": text(object, "metadata.resourceVersion")});
-            table::table(resource, std::slice::from_ref(object), metadata, include(asked), first)
+            table::table(
+                resource,
+                std::slice::from_ref(object),
+                metadata,
+                include(asked).unwrap_or(Include::Metadata),
+                first,
+            )
         }
     }
 }
@@ -151,7 +167,7 @@ pub(super) fn list(
 ) -> Result<Response<Body>, Failure> {
     let values = || listed.objects.iter().map(crate::store::Stored::value).collect::<Vec<_>>();
     match form(asked)? {
-        Form::Table => Ok(json(200, &table::table(resource, &values(), listed.metadata(), include(asked), true))),
+        Form::Table => Ok(json(200, &table::table(resource, &values(), listed.metadata(), include(asked)?, true))),
         Form::Metadata => {
             let items: Vec<_> = values().iter().map(table::partial).collect();
             let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": listed.metadata(), "items": items});

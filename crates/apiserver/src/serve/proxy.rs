@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
@@ -36,21 +37,47 @@ pub(crate) struct Backend {
 
 /// The addresses of the Services behind APIServices.
 #[derive(Default)]
-pub(crate) struct Backends(Mutex<BTreeMap<String, Uri>>);
+pub(crate) struct Backends {
+    addresses: Mutex<BTreeMap<String, Uri>>,
+    /// The APIServices that are served elsewhere, read again when they change.
+    services: Mutex<(u64, Arc<Vec<Value>>)>,
+    moved: Notify,
+}
+
+const SHELF: &str = "apiregistration.k8s.io/apiservices";
 
 impl Backends {
     /// Says where a Service (`namespace/name`) is reached.
     pub(crate) fn set(&self, service: &str, url: Uri) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(service.to_owned(), url);
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).insert(service.to_owned(), url);
+        self.moved.notify_one();
     }
 
-    fn backend(&self, service: &Value) -> Option<Backend> {
+    /// Waits until an address is set.
+    pub(crate) async fn changed(&self) {
+        self.moved.notified().await;
+    }
+
+    /// The APIServices that are served elsewhere.
+    pub(crate) fn services(&self, core: &Core) -> Arc<Vec<Value>> {
+        let latest = core.store.latest(SHELF);
+        let mut read = self.services.lock().unwrap_or_else(PoisonError::into_inner);
+        if read.0 != latest {
+            let mut all = core.all("apiregistration.k8s.io", "apiservices", "");
+            all.retain(|service| !at(service, "spec.service").is_null());
+            *read = (latest, Arc::new(all));
+        }
+        read.1.clone()
+    }
+
+    /// Where an APIService is served, unless it is here.
+    pub(super) fn backend(&self, service: &Value) -> Option<Backend> {
         let to = at(service, "spec.service");
         if to.is_null() {
             return None;
         }
         let name = format!("{}/{}", text(to, "namespace"), text(to, "name"));
-        let url = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
+        let url = self.addresses.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
         Some(Backend {
             group: text(service, "spec.group").to_owned(),
             version: text(service, "spec.version").to_owned(),
@@ -62,13 +89,7 @@ impl Backends {
     }
 
     fn all(&self, core: &Core) -> Vec<Backend> {
-        if core.store.count("apiregistration.k8s.io/apiservices") == 0 {
-            return Vec::new();
-        }
-        core.all("apiregistration.k8s.io", "apiservices", "")
-            .iter()
-            .filter_map(|service| self.backend(service))
-            .collect()
+        self.services(core).iter().filter_map(|service| self.backend(service)).collect()
     }
 
     /// The backend of what a request is about, if it has one.
@@ -88,9 +109,16 @@ impl Backends {
     }
 }
 
+impl Backend {
+    /// Whether it is known where it is.
+    pub(super) fn has_address(&self) -> bool {
+        self.url.is_some()
+    }
+}
+
 fn unavailable(why: &str) -> Failure {
     tracing::debug!(why, "a backend of the API is not reached");
-    Failure::new(503, "ServiceUnavailable", "service unavailable")
+    Failure::new(503, "ServiceUnavailable", format!("error trying to reach service: {why}"))
 }
 
 /// Sends a request on and its answer back.
@@ -99,6 +127,9 @@ pub(super) async fn forward(
     asked: &Asked,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Failure> {
+    if !backend.has_address() {
+        return Ok(super::answer::plain(503, "service unavailable\n"));
+    }
     let (mut parts, body) = request.into_parts();
     let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
     parts.headers.remove(AUTHORIZATION);
@@ -164,8 +195,7 @@ where
 pub(super) async fn discover(state: &State) -> Vec<Value> {
     let mut groups = Vec::new();
     for backend in state.backends.all(&state.core) {
-        let path = format!("/apis/{}/{}", backend.group, backend.version);
-        let list = tokio::time::timeout(Duration::from_secs(5), fetch(&backend, &path)).await.ok().and_then(Result::ok);
+        let list = resources(&backend).await.ok();
         let fresh = if list.is_some() { "Current" } else { "Stale" };
         let resources: Vec<_> = items(list.as_ref().unwrap_or(&Value::Null), "resources")
             .iter()
@@ -191,6 +221,13 @@ fn listed(backend: &Backend, row: &Value) -> Option<Value> {
     })
 }
 
+/// What a backend serves.
+pub(super) async fn resources(backend: &Backend) -> Result<Value, Failure> {
+    let path = format!("/apis/{}/{}", backend.group, backend.version);
+    let answer = tokio::time::timeout(Duration::from_secs(5), fetch(backend, &path)).await;
+    answer.unwrap_or_else(|_| Err(unavailable("it does not answer")))
+}
+
 async fn fetch(backend: &Backend, path: &str) -> Result<Value, Failure> {
     let mut request = Request::new(Full::new(Bytes::new()));
     for (name, value) in [
@@ -201,6 +238,9 @@ async fn fetch(backend: &Backend, path: &str) -> Result<Value, Failure> {
         request.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     let response = send(backend, path, request).await?;
+    if !response.status().is_success() {
+        return Err(unavailable(&format!("it answers {}", response.status())));
+    }
     let body = response.into_body().collect().await.map_err(|error| unavailable(&error.to_string()))?.to_bytes();
     serde_json::from_slice(&body).map_err(|error| unavailable(&error.to_string()))
 }
