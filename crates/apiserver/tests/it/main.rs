@@ -1,11 +1,15 @@
 //! The server over HTTPS, the way its clients use it.
 
 #[cfg(test)]
+mod caches;
+#[cfg(test)]
 mod client;
 #[cfg(test)]
 mod controllers;
 #[cfg(test)]
 mod kubectl;
+#[cfg(test)]
+mod proxy;
 #[cfg(test)]
 mod recorded;
 #[cfg(test)]
