@@ -64,6 +64,7 @@ const BINDINGS: &[(&str, &str, &[&str])] = &[
     ("system:basic-user", "system:basic-user", &["system:authenticated"]),
     ("system:discovery", "system:discovery", &["system:authenticated"]),
     ("system:public-info-viewer", "system:public-info-viewer", &["system:authenticated", "system:unauthenticated"]),
+    ("system:service-account-issuer-discovery", "system:service-account-issuer-discovery", &["system:serviceaccounts"]),
 ];
 
 fn roles() -> Vec<(&'static str, Value)> {
@@ -107,6 +108,12 @@ fn roles() -> Vec<(&'static str, Value)> {
         {"apiGroups": ["discovery.k8s.io"], "resources": ["*"], "verbs": ["get", "list", "watch"]},
         {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]},
     ]);
+    let issuer = [
+        "/.well-known/openid-configuration",
+        "/.well-known/openid-configuration/",
+        "/openid/v1/jwks",
+        "/openid/v1/jwks/",
+    ];
     vec![
         ("cluster-admin", everything),
         ("edit", change),
@@ -115,5 +122,6 @@ fn roles() -> Vec<(&'static str, Value)> {
         ("system:basic-user", json!([reviews, myself])),
         ("system:discovery", json!([{"nonResourceURLs": discovery, "verbs": ["get"]}])),
         ("system:public-info-viewer", json!([{"nonResourceURLs": health, "verbs": ["get"]}])),
+        ("system:service-account-issuer-discovery", json!([{"nonResourceURLs": issuer, "verbs": ["get"]}])),
     ]
 }

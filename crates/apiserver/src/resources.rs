@@ -360,8 +360,9 @@ pub(crate) static ROWS: &[Row] = &[
     },
 ];
 
-/// Resources that answer a question and keep nothing: group, plural, kind, whether they are in a namespace.
+/// Resources that are made and not kept, as they ask or order something: group, plural, kind, whether they are in a namespace.
 pub(crate) static QUESTIONS: &[(&str, &str, &str, bool)] = &[
+    ("", "bindings", "Binding", true),
     ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview", false),
     ("authentication.k8s.io", "tokenreviews", "TokenReview", false),
     ("authorization.k8s.io", "localsubjectaccessreviews", "LocalSubjectAccessReview", true),

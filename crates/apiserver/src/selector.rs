@@ -22,11 +22,6 @@ impl Attributes {
         Self::of_value(serde_json::from_slice(bytes).unwrap_or_default())
     }
 
-    /// The object, without what nobody selects by.
-    pub(crate) fn object(&self) -> &Value {
-        &self.object
-    }
-
     pub(crate) fn of_value(mut object: Value) -> Self {
         let labels = value::at(&object, "metadata.labels").as_object().map(|labels| {
             labels.iter().map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()

@@ -165,7 +165,10 @@ pub(crate) fn binding(object: &Value, errors: &mut Errors) {
 
 pub(crate) fn binding_update(new: &Value, old: &Value, errors: &mut Errors) {
     if at(new, "roleRef") != at(old, "roleRef") {
-        errors.push(FieldError::invalid("roleRef", at(new, "roleRef"), "cannot change roleRef"));
+        let part = |key: &str| at(new, &format!("roleRef.{key}"));
+        let shown =
+            format!("{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}", part("apiGroup"), part("kind"), part("name"));
+        errors.push(FieldError::invalid_text("roleRef", &shown, "cannot change roleRef"));
     }
 }
 
