@@ -73,13 +73,13 @@ const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// Runs the controllers until the server ends.
 pub(crate) async fn run(core: Arc<Core>, settings: Settings, mut ending: watch::Receiver<bool>) {
     let mut known = Known::nothing(&settings);
-    let mut cursor = 0;
+    let mut todo = BTreeSet::new();
+    let mut cursor = notice::everything(&core, &mut known, &mut todo);
     let mut failed = BTreeSet::new();
     let (mut delay, mut retry) = (AGAIN.0, Instant::now());
     let mut writes = core.store.writes();
     loop {
         writes.mark_unchanged();
-        let mut todo = BTreeSet::new();
         cursor = notice::events(&core, cursor, &mut known, &mut todo).unwrap_or_else(|_| {
             // Some events are forgotten.
             known = Known::nothing(&settings);
@@ -90,7 +90,7 @@ pub(crate) async fn run(core: Arc<Core>, settings: Settings, mut ending: watch::
         }
         let idle = todo.is_empty();
         let tried = failed.is_empty() && !idle;
-        for task in todo {
+        for task in std::mem::take(&mut todo) {
             if let Err(failure) = carry_out(&core, &task, &settings, &mut known) {
                 tracing::debug!(?task, %failure, ?delay, "a controller will try again");
                 failed.insert(task);

@@ -1,7 +1,5 @@
 //! Label and field selectors.
 
-use std::collections::BTreeMap;
-
 use memchr::memmem;
 use serde_json::Value;
 
@@ -10,25 +8,32 @@ use crate::value;
 
 mod parse;
 
-/// What selectors look at in an object.
+/// What selectors look at in an object: its labels, its name, and the fields that its resource is selected by.
 #[derive(Debug, Default)]
 pub(crate) struct Attributes {
-    labels: BTreeMap<String, String>,
-    object: Value,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    fields: Box<[(Box<str>, Value)]>,
 }
 
 impl Attributes {
-    pub(crate) fn of(bytes: &[u8]) -> Self {
-        Self::of_value(serde_json::from_slice(bytes).unwrap_or_default())
+    /// Reads an object; `fields` are the paths that matter besides name and namespace.
+    pub(crate) fn of<'a>(bytes: &[u8], fields: impl Iterator<Item = &'a str>) -> Self {
+        let object: Value = serde_json::from_slice(bytes).unwrap_or_default();
+        let labels = value::at(&object, "metadata.labels").as_object().into_iter().flatten();
+        let labels = labels.map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or_default().into()));
+        let fields = ["metadata.name", "metadata.namespace"].into_iter().chain(fields).filter_map(|path| {
+            let value = value::at(&object, path);
+            (!value.is_null()).then(|| (path.into(), value.clone()))
+        });
+        Self { labels: labels.collect(), fields: fields.collect() }
     }
 
-    pub(crate) fn of_value(mut object: Value) -> Self {
-        let labels = value::at(&object, "metadata.labels").as_object().map(|labels| {
-            labels.iter().map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
-        });
-        // Never selected by, and half of an object.
-        value::remove(&mut object, "metadata.managedFields");
-        Self { labels: labels.unwrap_or_default(), object }
+    fn label(&self, key: &str) -> Option<&str> {
+        self.labels.iter().find(|(own, _)| **own == *key).map(|(_, value)| &**value)
+    }
+
+    fn field(&self, path: &str) -> &Value {
+        self.fields.iter().find(|(own, _)| **own == *path).map_or(&Value::Null, |(_, value)| value)
     }
 }
 
@@ -63,8 +68,7 @@ impl Selector {
     }
 
     pub(crate) fn matches(&self, attributes: &Attributes) -> bool {
-        self.labels.matches(|key| attributes.labels.get(key).map(String::as_str))
-            && self.fields.matches(&attributes.object)
+        self.labels.matches(|key| attributes.label(key)) && self.fields.matches(|path| attributes.field(path))
     }
 
     /// Whether the object in these bytes matches; looks for the values before it reads the JSON.
@@ -78,7 +82,8 @@ impl Selector {
                 Test::Exists | Test::Above(_) | Test::Below(_) => found(key),
                 Test::NotIn(_) | Test::Absent => true,
             });
-        possible && (self.is_everything() || self.matches(&Attributes::of(bytes)))
+        let paths = self.fields.0.iter().map(|(path, _, _)| path.as_str());
+        possible && (self.is_everything() || self.matches(&Attributes::of(bytes, paths)))
     }
 
     /// The name that the field selector asks for, if it asks for one.
@@ -90,6 +95,9 @@ impl Selector {
             .map(|(_, _, name)| name.as_str())
     }
 }
+
+/// Switches that are off when they are not there.
+const OFF: &[&str] = &["spec.hostNetwork", "spec.unschedulable"];
 
 impl Fields {
     /// Reads `a.b=c,d!=e`; `known` says which paths the resource can be selected by,
@@ -117,11 +125,11 @@ impl Fields {
         Ok(Self(terms))
     }
 
-    fn matches(&self, object: &Value) -> bool {
+    fn matches<'a>(&self, field: impl Fn(&str) -> &'a Value) -> bool {
         self.0.iter().all(|(path, equal, wanted)| {
-            let found = match value::at(object, path) {
+            let found = match field(path) {
                 Value::String(text) => text == wanted,
-                Value::Null => wanted.is_empty() || wanted == "false" && path == "spec.unschedulable",
+                Value::Null => wanted.is_empty() || wanted == "false" && OFF.contains(&path.as_str()),
                 Value::Bool(value) => *wanted == if *value { "true" } else { "false" },
                 other => serde_json::from_str::<Value>(wanted).is_ok_and(|wanted| wanted == *other),
             };

@@ -21,6 +21,7 @@ use crate::auth::{Authority, Rbac, Signer, certified};
 use crate::core::Core;
 use crate::local::Local;
 use crate::serve::{self, Backends, Never, State};
+use crate::snapshot::Disk;
 use crate::store::Shelves;
 use crate::{bootstrap, controllers, snapshot, tls};
 
@@ -112,9 +113,8 @@ impl ApiServer {
         let signer = Signer::load(directory).map_err(data)?;
         let allocator = Allocator::new(options.service_cidrs.clone(), options.node_ports.clone());
         let core = Core::new(Shelves::new(options.history), allocator, signer, authority.pem.clone());
-        if let Some(directory) = directory {
-            snapshot::read(&core, &directory.join(snapshot::FILE)).map_err(|error| data(error.into()))?;
-        }
+        let disk = directory.map(|directory| Disk::open(&core, directory)).transpose();
+        let disk = disk.map_err(|error| data(error.into()))?;
         bootstrap::bootstrap(&core);
         let core = Arc::new(core);
 
@@ -141,6 +141,9 @@ impl ApiServer {
         });
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let mut tasks = vec![tokio::spawn(accept(listener, acceptor, state.clone()))];
+        if let Some(disk) = disk {
+            tasks.push(tokio::spawn(snapshot::follow(core.clone(), disk, ended.clone())));
+        }
         if options.controllers {
             tasks.push(tokio::spawn(serve::availability::run(state.clone())));
             tasks.push(tokio::spawn(controllers::definitions::run(core.clone(), ended.clone())));
@@ -216,7 +219,7 @@ impl ApiServer {
             let _ = task.await;
         }
         match &self.data_dir {
-            Some(directory) => snapshot::write(&self.state.core, &directory.join(snapshot::FILE)),
+            Some(directory) => snapshot::close(&self.state.core, directory),
             None => Ok(()),
         }
     }

@@ -12,20 +12,15 @@ use crate::value::{at, items, text};
 
 /// Notes what the events since a revision may have changed. Answers up to where it has read.
 pub(super) fn events(core: &Core, cursor: u64, known: &mut Known, todo: &mut BTreeSet<Todo>) -> Result<u64, Compacted> {
-    let now = core.store.revision();
-    if cursor == 0 {
-        return Err(Compacted { oldest: now });
-    }
-    for shelf in core.store.shelves() {
-        for event in core.store.since(&shelf, cursor, usize::MAX)?.0 {
-            let after = glance(&shelf, &event.object.bytes);
-            note(core, &shelf, &event.key, &after, event.change == Change::Deleted, known, todo);
-            // Whoever selected a Pod by labels that it no longer has is concerned too.
-            if let Some(before) = event.before.as_ref().filter(|_| *shelf == *"/pods") {
-                let before = glance(&shelf, &before.bytes);
-                if at(&before, "metadata.labels") != at(&after, "metadata.labels") {
-                    touched(core, &shelf, &before, known, todo);
-                }
+    let (events, now) = core.store.all_since(cursor)?;
+    for (shelf, event) in events {
+        let after = glance(&shelf, &event.object.bytes);
+        note(core, &shelf, &event.key, &after, event.change == Change::Deleted, known, todo);
+        // Whoever selected a Pod by labels that it no longer has is concerned too.
+        if let Some(before) = event.before.as_ref().filter(|_| *shelf == *"/pods") {
+            let before = glance(&shelf, &before.bytes);
+            if at(&before, "metadata.labels") != at(&after, "metadata.labels") {
+                touched(core, &shelf, &before, known, todo);
             }
         }
     }

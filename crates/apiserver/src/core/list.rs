@@ -51,7 +51,6 @@ const TOO_OLD: &str = "The provided continue parameter is too old to display a c
 
 impl Core {
     pub(crate) fn list(&self, resource: &Resource, namespace: &str, options: &ListOptions) -> Result<Listed, Failure> {
-        let prefix = if namespace.is_empty() || !resource.namespaced { String::new() } else { format!("{namespace}/") };
         let (mut after, mut at_revision) = (String::new(), None);
         if !options.continue_token.is_empty() {
             (at_revision, after) = read_token(&options.continue_token)?;
@@ -65,7 +64,19 @@ impl Core {
                 at_revision = Some(asked);
             }
         }
-        let page = self.store.list(&resource.shelf, &prefix, &after, at_revision).map_err(|_| {
+        let (selector, everything) = (&options.selector, options.selector.is_everything());
+        let place = if resource.namespaced { namespace } else { "" };
+        // Whoever asks for one object by its name does not look at the others.
+        let one = selector.name().filter(|_| !place.is_empty() || !resource.namespaced);
+        let one = one.map(|name| resource.key(namespace, name));
+        let prefix = match &one {
+            Some(key) => key.clone(),
+            None if place.is_empty() => String::new(),
+            None => format!("{place}/"),
+        };
+        let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+        let most = if everything { limit } else { usize::MAX };
+        let page = self.store.page(&resource.shelf, &prefix, &after, at_revision, most).map_err(|_| {
             if options.continue_token.is_empty() {
                 return Failure::expired("The resourceVersion for the provided list is too old.");
             }
@@ -73,15 +84,9 @@ impl Core {
             failure.continue_token = Some(write_token(None, &after));
             failure
         })?;
-        let (selector, everything) = (&options.selector, options.selector.is_everything());
-        let name = selector
-            .name()
-            .map(|name| resource.key(namespace, name))
-            .filter(|_| !namespace.is_empty() || !resource.namespaced);
         let matches = |key: &str, stored: &Stored| {
-            everything || (name.as_deref().is_none_or(|name| name == key) && selector.matches_bytes(&stored.bytes))
+            everything || (one.as_deref().is_none_or(|one| one == key) && selector.matches_bytes(&stored.bytes))
         };
-        let limit = if options.limit == 0 { usize::MAX } else { options.limit };
         let mut objects = Vec::new();
         let mut last = None;
         let mut rest = page.objects.into_iter();
@@ -90,7 +95,7 @@ impl Core {
             last = Some(key);
         }
         // Whether what is left is selected is not looked at: the next page may turn out to be empty.
-        let left = rest.len();
+        let left = rest.len() + page.left;
         let continue_token = last.filter(|_| left > 0).map(|key| write_token(Some(page.revision), &key));
         let remaining = (left > 0 && everything).then_some(left);
         Ok(Listed { revision: page.revision, objects, continue_token, remaining })

@@ -12,8 +12,15 @@ use tokio::sync::mpsc;
 /// All at once, bit by bit, or what somebody else sends.
 pub(crate) enum Body {
     Full(Bytes),
-    Stream(mpsc::Receiver<Bytes>),
+    Stream(mpsc::Receiver<Vec<Bytes>>, std::vec::IntoIter<Bytes>),
     Foreign(Incoming),
+}
+
+impl Body {
+    /// What comes through a channel, as it comes.
+    pub(super) fn stream(batches: mpsc::Receiver<Vec<Bytes>>) -> Self {
+        Self::Stream(batches, Vec::new().into_iter())
+    }
 }
 
 impl http_body::Body for Body {
@@ -27,9 +34,16 @@ impl http_body::Body for Body {
         match &mut *self {
             Self::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Self::Stream(receiver) => {
-                receiver.poll_recv(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
-            }
+            Self::Stream(batches, current) => loop {
+                if let Some(bytes) = current.next() {
+                    return Poll::Ready(Some(Ok(Frame::data(bytes))));
+                }
+                match batches.poll_recv(context) {
+                    Poll::Ready(Some(batch)) => *current = batch.into_iter(),
+                    Poll::Ready(None) => return Poll::Ready(None),
+                    Poll::Pending => return Poll::Pending,
+                }
+            },
             Self::Foreign(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
         }
     }
@@ -37,7 +51,7 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Full(bytes) => bytes.is_empty(),
-            Self::Stream(_) => false,
+            Self::Stream(..) => false,
             Self::Foreign(body) => body.is_end_stream(),
         }
     }
@@ -45,7 +59,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> http_body::SizeHint {
         match self {
             Self::Full(bytes) => http_body::SizeHint::with_exact(bytes.len() as u64),
-            Self::Stream(_) => http_body::SizeHint::default(),
+            Self::Stream(..) => http_body::SizeHint::default(),
             Self::Foreign(body) => body.size_hint(),
         }
     }

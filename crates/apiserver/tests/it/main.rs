@@ -11,4 +11,6 @@ mod recorded;
 #[cfg(test)]
 mod requests;
 #[cfg(test)]
+mod restarts;
+#[cfg(test)]
 mod watches;

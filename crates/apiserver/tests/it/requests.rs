@@ -106,22 +106,3 @@ async fn a_definition_serves_a_resource_at_once() {
         .await;
     assert_eq!(status["spec"]["size"], 1);
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_brings_everything_back() {
-    let directory = tempfile::tempdir().unwrap();
-    let options = Options { data_dir: Some(directory.path().to_owned()), ..Options::default() };
-    let (server, client) = start(options.clone()).await;
-    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
-    let (_, made) = client.post("/api/v1/namespaces/default/services", &service).await;
-    let token = server.token_for("default", "default").unwrap();
-    let ca = server.ca_pem().to_owned();
-    server.stop().await.unwrap();
-    let (server, client) = start(options).await;
-    assert_eq!(server.ca_pem(), ca);
-    assert_eq!(client.get("/api/v1/namespaces/default/services/s").await, (200, made.clone()));
-    assert_eq!(Client::new(&server, Some(token)).get("/version").await.0, 200);
-    let again =
-        json!({"metadata": {"name": "t"}, "spec": {"clusterIP": made["spec"]["clusterIP"], "ports": [{"port": 80}]}});
-    assert_eq!(client.post("/api/v1/namespaces/default/services", &again).await.0, 422, "the address is still taken");
-}
