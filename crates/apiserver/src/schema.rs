@@ -186,6 +186,9 @@ const ALWAYS: &[(&str, &str)] = &[
     ("Event", "eventTime"),
     ("Event", "firstTimestamp"),
     ("Event", "lastTimestamp"),
+    ("Event", "deprecatedSource"),
+    ("Event", "deprecatedFirstTimestamp"),
+    ("Event", "deprecatedLastTimestamp"),
     ("EndpointSlice", "endpoints"),
     ("EndpointSlice", "ports"),
 ];

@@ -9,12 +9,14 @@ use crate::names::{self, NameRule};
 use crate::value::{at, items, text};
 
 mod config;
+mod event;
 mod node;
 mod pod;
 mod policy;
 mod service;
 mod workload;
 pub(crate) use config::{api_service, binding, binding_update, config_map, role, secret, secret_update};
+pub(crate) use event::{event, new_event};
 pub(crate) use node::{lease, node, node_update};
 pub(crate) use pod::{pod, pod_update, template};
 pub(crate) use policy::{endpoint_slice, endpoint_slice_update, network_policy};

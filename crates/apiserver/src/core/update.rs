@@ -29,7 +29,7 @@ impl Core {
             self.get(resource, namespace, name)?;
             let why = "must be specified for an update";
             let errors = [FieldError::invalid("metadata.resourceVersion", &0.into(), why)];
-            return Err(Failure::invalid(&resource.group, &resource.plural, name, &errors));
+            return Err(Failure::invalid(resource.kept_group(), &resource.plural, name, &errors));
         }
         let written = self.modify(resource, namespace, name, write, true, |_| Ok(object.clone()))?;
         Ok(written.warned(warnings))
@@ -190,7 +190,7 @@ impl Core {
             (resource.rules.validate_update)(new, old, &mut errors);
         }
         if !errors.is_empty() {
-            return Err(Failure::invalid(&resource.group, &resource.kind, name, &errors));
+            return Err(Failure::invalid(resource.kept_group(), &resource.kind, name, &errors));
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::Asked;
 use crate::failure::Failure;
 use crate::schema::{Schema, from_protobuf};
+use crate::syntax::syntax;
 use crate::value::text;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -206,32 +207,6 @@ impl<'de> Visitor<'de> for Reader<'_> {
     }
 }
 
-/// What is wrong with text that is not JSON, in the words of the real server.
-fn syntax(body: &[u8], error: &serde_json::Error) -> String {
-    if error.is_eof() {
-        return "unexpected end of JSON input".to_owned();
-    }
-    let lines: Vec<_> = body.split(|byte| *byte == b'\n').collect();
-    let line = lines.get(error.line().saturating_sub(1)).copied().unwrap_or_default();
-    let found = line.get(error.column().saturating_sub(1)).copied().unwrap_or_default();
-    let shown = char::from(found);
-    let text = error.to_string();
-    let place = if text.contains("key must be a string") || text.contains("trailing comma") {
-        "looking for beginning of object key string"
-    } else if text.contains("expected `:`") {
-        "after object key"
-    } else if text.contains("expected `,` or `}`") {
-        "after object key:value pair"
-    } else if text.contains("expected `,` or `]`") {
-        "after array element"
-    } else if text.contains("trailing characters") {
-        "after top-level value"
-    } else {
-        "looking for beginning of value"
-    };
-    format!("invalid character '{shown}' {place}")
-}
-
 /// The start of a body, for messages: an object as it is, anything else in hexadecimal digits.
 fn summary(body: &[u8]) -> String {
     const MOST: usize = 30;
@@ -269,19 +244,6 @@ mod tests {
             "h": "text\n", "1": "one"});
         assert_eq!(yaml(body.as_bytes()).unwrap().value, expected);
         assert_eq!(yaml(b"a: b: c").unwrap_err(), "yaml: mapping values are not allowed in this context");
-    }
-
-    #[test]
-    fn what_is_wrong_with_json_is_said_with_the_place() {
-        for (body, message) in [
-            ("{\"a\"", "unexpected end of JSON input"),
-            ("{a: 1}", "invalid character 'a' looking for beginning of object key string"),
-            ("{\"a\" 1}", "invalid character '1' after object key"),
-            ("[1 2]", "invalid character '2' after array element"),
-            ("{} x", "invalid character 'x' after top-level value"),
-        ] {
-            assert_eq!(json(body.as_bytes()).unwrap_err(), message, "{body}");
-        }
     }
 
     #[test]

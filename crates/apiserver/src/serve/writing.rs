@@ -63,10 +63,7 @@ pub(super) fn write(state: &State, asked: &Asked, body: &[u8]) -> Result<Respons
             let gone = state.core.delete_collection(&resource, &place.namespace, &list, &options)?;
             let mut gone = gone;
             if resource.custom.is_none() {
-                for object in &mut gone {
-                    crate::value::remove(object, "kind");
-                    crate::value::remove(object, "apiVersion");
-                }
+                gone.iter_mut().for_each(answer::bare);
             }
             let metadata = json!({"resourceVersion": state.core.store.revision().to_string()});
             let list = json!({"kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": metadata, "items": gone});

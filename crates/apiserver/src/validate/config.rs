@@ -77,7 +77,7 @@ fn docker(object: &Value, key: &str, errors: &mut Errors) {
     let bytes = base64::engine::general_purpose::STANDARD.decode(given).unwrap_or_default();
     if let Err(error) = serde_json::from_slice::<serde_json::Map<String, Value>>(&bytes) {
         let redacted = json!("<secret contents redacted>");
-        errors.push(FieldError::invalid(field, &redacted, &error.to_string()));
+        errors.push(FieldError::invalid(field, &redacted, &crate::syntax::syntax(&bytes, &error)));
     }
 }
 
