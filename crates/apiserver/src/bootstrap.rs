@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::auth::FRONT_PROXY;
 use crate::core::{Core, Write};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -50,7 +51,24 @@ pub(crate) fn bootstrap(core: &Core) {
         "spec": {"ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}]},
     });
     make("", "services", "default", service);
+    make("", "configmaps", "kube-system", delegation(&core.ca_pem));
+    let reader = "extension-apiserver-authentication-reader";
+    let rule = json!({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [DELEGATION], "verbs": ["get", "list", "watch"]});
+    make(RBAC, "roles", "kube-system", json!({"metadata": {"name": reader}, "rules": [rule]}));
     core.register();
+}
+
+const DELEGATION: &str = "extension-apiserver-authentication";
+
+/// What backends of APIServices have to know to believe whom a request is from.
+fn delegation(ca: &str) -> Value {
+    let list = |text: &str| json!([text]).to_string();
+    let data = json!({
+        "client-ca-file": ca, "requestheader-client-ca-file": ca, "requestheader-allowed-names": list(FRONT_PROXY),
+        "requestheader-username-headers": list("X-Remote-User"), "requestheader-group-headers": list("X-Remote-Group"),
+        "requestheader-extra-headers-prefix": list("X-Remote-Extra-"),
+    });
+    json!({"metadata": {"name": DELEGATION}, "data": data})
 }
 
 /// The ClusterIP of the API.

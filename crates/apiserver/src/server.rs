@@ -17,7 +17,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
 use crate::allocate::Allocator;
-use crate::auth::{Authority, Rbac, Signer, certified};
+use crate::auth::{Authority, FRONT_PROXY, Rbac, Signer, certified};
 use crate::core::Core;
 use crate::local::Local;
 use crate::serve::{self, Backends, Never, State};
@@ -131,11 +131,12 @@ impl ApiServer {
         names.sort();
         names.dedup();
         let config = tls::server(&authority, &names).map_err(StartError::Certificates)?;
+        let front = authority.client(FRONT_PROXY, None).map_err(|error| StartError::Certificates(error.into()))?;
         let (ending, ended) = watch::channel(false);
         let state = Arc::new(State {
             core: core.clone(),
             rbac: Rbac::default(),
-            backends: Backends::default(),
+            backends: Backends::new(front),
             bookmark_every: options.bookmark_every,
             ending: ended.clone(),
         });

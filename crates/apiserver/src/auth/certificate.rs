@@ -10,6 +10,9 @@ use serde_json::json;
 
 use super::User;
 
+/// The name under which the server sends requests on to others, who believe it whom they are from.
+pub(crate) const FRONT_PROXY: &str = "front-proxy";
+
 /// A certificate and its key, as PEM.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
