@@ -179,6 +179,7 @@ impl Core {
                 value::object(&mut annotations).insert("deprecated.daemonset.template.generation".into(), "1".into());
                 set(object, "metadata.annotations", annotations);
             }
+            ("", "Service") => crate::allocate::list_of_one(object),
             ("apiregistration.k8s.io", _) => set(object, "status", super::registered::first_status(object)),
             ("apiextensions.k8s.io", _) => set(object, "status", crate::custom::new_status(object)),
             _ => {}

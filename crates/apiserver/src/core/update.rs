@@ -165,8 +165,10 @@ impl Core {
             let writer = Writer { manager: &write.manager, api_version: &api_version, subresource: &write.subresource };
             managed::record(resource.schema(), &resource.shape, old, new, writer);
         }
-        if resource.group.is_empty() && resource.kind == "Pod" && write.subresource.is_empty() {
-            tolerations(new);
+        match (resource.group.as_str(), resource.kind.as_str()) {
+            ("", "Pod") if write.subresource.is_empty() => tolerations(new),
+            ("", "Service") => crate::allocate::list_of_one(new),
+            _ => {}
         }
         let wanted = |object: &Value| {
             let mut object = object.clone();
