@@ -3,11 +3,15 @@
 #[cfg(test)]
 mod aggregation;
 #[cfg(test)]
+mod caches;
+#[cfg(test)]
 mod client;
 #[cfg(test)]
 mod controllers;
 #[cfg(test)]
 mod kubectl;
+#[cfg(test)]
+mod proxy;
 #[cfg(test)]
 mod recorded;
 #[cfg(test)]
