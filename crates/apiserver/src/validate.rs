@@ -86,11 +86,13 @@ pub(crate) fn metadata(object: &Value, namespaced: bool, rule: NameRule, errors:
         let why = &format!("{what} {one} and {other}");
         errors.push(FieldError::invalid_shown("metadata.ownerReferences", &format!("[{}]", shown.join(",")), why));
     }
-    for (index, finalizer) in items(object, "metadata.finalizers").iter().enumerate() {
-        let name = finalizer.as_str().unwrap_or_default();
-        for why in names::qualified_name(name) {
+    for finalizer in items(object, "metadata.finalizers") {
+        for why in names::qualified_name(finalizer.as_str().unwrap_or_default()) {
             errors.push(FieldError::invalid("metadata.finalizers", finalizer, &why));
         }
+    }
+    for (index, finalizer) in items(object, "metadata.finalizers").iter().enumerate() {
+        let name = finalizer.as_str().unwrap_or_default();
         if !name.contains('/') && !matches!(name, "orphan" | "foregroundDeletion" | "kubernetes") {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
             errors.push(FieldError::invalid(format!("metadata.finalizers[{index}]"), finalizer, why));

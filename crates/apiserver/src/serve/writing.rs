@@ -18,11 +18,12 @@ pub(super) fn write(state: &State, asked: &Asked, body: &[u8]) -> Result<Respons
     let question = QUESTIONS
         .iter()
         .find(|(group, plural, _, _)| *group == place.group && *plural == place.resource && place.version == "v1");
-    if let Some((_, _, kind, _)) = question {
+    if let Some((group, _, kind, _)) = question {
         if asked.method != Method::POST {
             return Err(Failure::method_not_allowed(Of { group: "", resource: "" }, asked.verb));
         }
         let review = reading::object(asked, body, kind, false)?.value;
+        state.core.check_question(group, kind, &review)?;
         if *kind == "Binding" {
             let pods = state.core.builtin("", "pods")?;
             let name = text(&review, "metadata.name");

@@ -168,7 +168,7 @@ pub(crate) fn binding_update(new: &Value, old: &Value, errors: &mut Errors) {
         let part = |key: &str| at(new, &format!("roleRef.{key}"));
         let shown =
             format!("{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}", part("apiGroup"), part("kind"), part("name"));
-        errors.push(FieldError::invalid_text("roleRef", &shown, "cannot change roleRef"));
+        errors.push(FieldError::invalid_shown("roleRef", &shown, "cannot change roleRef"));
     }
 }
 
