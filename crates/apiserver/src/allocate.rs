@@ -10,7 +10,7 @@ use serde_json::Value;
 
 mod carry;
 mod service;
-pub(crate) use carry::carry_over;
+pub(crate) use carry::{carry_over, list_of_one};
 use service::held;
 
 #[derive(Default)]

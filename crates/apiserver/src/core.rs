@@ -45,7 +45,7 @@ pub(crate) struct Write {
     pub(crate) force: bool,
     /// `status`, or nothing.
     pub(crate) subresource: String,
-    /// Fields that the client gave more than once.
+    /// What is said of fields that the client gave more than once.
     pub(crate) twice: Vec<String>,
 }
 

@@ -82,6 +82,7 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
                 unconditional: false,
                 returns_deleted: false,
                 rules: &CUSTOM_RULES,
+                twin: None,
                 shelf: shelf(group, plural),
                 custom: Some(Arc::new(Custom { schema, given, columns, stored: stored.clone(), scale })),
             }

@@ -210,11 +210,6 @@ pub(crate) fn service(object: &mut Value) {
             }
         }
     }
-    // Whoever gives one address means the list of it.
-    let one = at(object, "spec.clusterIP").clone();
-    if !one.is_null() && one != "" && items(object, "spec.clusterIPs").is_empty() {
-        set(object, "spec.clusterIPs", json!([one]));
-    }
 }
 
 pub(crate) fn network_policy(object: &mut Value) {

@@ -189,11 +189,6 @@ impl FieldError {
         Self::new("FieldValueInvalid", field, with_detail(&format!("Invalid value: {shown}"), detail))
     }
 
-    /// With a value that is shown just so.
-    pub(crate) fn invalid_text(field: impl Into<String>, value: &str, detail: &str) -> Self {
-        Self::new("FieldValueInvalid", field, with_detail(&format!("Invalid value: {value}"), detail))
-    }
-
     /// Whether what is wrong keeps rules from being looked at that take a well-formed object for granted.
     pub(crate) fn blocks_rules(&self) -> bool {
         let blocking = ["Required", "NotSupported", "TooLong", "TooMany", "TypeInvalid"];

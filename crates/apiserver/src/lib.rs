@@ -33,6 +33,7 @@ mod serve;
 mod server;
 mod snapshot;
 mod store;
+mod syntax;
 mod table;
 mod tls;
 mod validate;

@@ -12,6 +12,9 @@ use crate::schema::{Schema, Shape};
 use crate::table::columns::{self, Column};
 use crate::validate::{self, Errors};
 
+mod twin;
+pub(crate) use twin::Twin;
+
 /// What is particular about a resource, beyond its names.
 pub(crate) struct Rules {
     pub(crate) defaults: fn(&mut Value),
@@ -52,6 +55,8 @@ pub(crate) struct Row {
     unconditional: bool,
     /// A delete answers with the object instead of a `Status`.
     returns_deleted: bool,
+    /// The resource whose objects these are, if they are not its own.
+    twin: Option<&'static Twin>,
     rules: Rules,
 }
 
@@ -69,6 +74,7 @@ const ROW: Row = Row {
     fields: &[],
     unconditional: true,
     returns_deleted: false,
+    twin: None,
     rules: PLAIN,
 };
 const RBAC: Row = Row { group: "rbac.authorization.k8s.io", package: "rbac.v1", names: NameRule::PathSegment, ..ROW };
@@ -105,7 +111,18 @@ pub(crate) static ROWS: &[Row] = &[
             "source",
             "type",
         ],
-        rules: Rules { columns: columns::EVENT, ..PLAIN },
+        rules: Rules { validate: validate::event, columns: columns::EVENT, ..PLAIN },
+        ..ROW
+    },
+    Row {
+        group: "events.k8s.io",
+        package: "events.v1",
+        plural: "events",
+        kind: "Event",
+        short: &["ev"],
+        fields: &["reason", "type"],
+        twin: Some(&twin::EVENTS),
+        rules: Rules { validate: validate::new_event, columns: columns::EVENT, ..PLAIN },
         ..ROW
     },
     Row {
@@ -360,8 +377,9 @@ pub(crate) static ROWS: &[Row] = &[
     },
 ];
 
-/// Resources that answer a question and keep nothing: group, plural, kind, whether they are in a namespace.
+/// Resources that are made and not kept, as they ask or order something: group, plural, kind, whether they are in a namespace.
 pub(crate) static QUESTIONS: &[(&str, &str, &str, bool)] = &[
+    ("", "bindings", "Binding", true),
     ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview", false),
     ("authentication.k8s.io", "tokenreviews", "TokenReview", false),
     ("authorization.k8s.io", "localsubjectaccessreviews", "LocalSubjectAccessReview", true),
@@ -389,6 +407,8 @@ pub(crate) struct Resource {
     pub(crate) unconditional: bool,
     pub(crate) returns_deleted: bool,
     pub(crate) rules: &'static Rules,
+    /// The resource whose objects these are, if they are not its own.
+    pub(crate) twin: Option<&'static Twin>,
     /// Where its objects are kept.
     pub(crate) shelf: Arc<str>,
     /// What a CustomResourceDefinition says of it.
@@ -416,7 +436,8 @@ impl Resource {
             unconditional: row.unconditional,
             returns_deleted: row.returns_deleted,
             rules: &row.rules,
-            shelf: shelf(row.group, row.plural),
+            twin: row.twin,
+            shelf: row.twin.map_or_else(|| shelf(row.group, row.plural), |twin| shelf(twin.group, twin.plural)),
             custom: None,
         }
     }
@@ -429,9 +450,19 @@ impl Resource {
         }
     }
 
+    /// Whether objects are answered as they are kept.
+    pub(crate) fn as_kept(&self) -> bool {
+        self.custom.is_none() && self.twin.is_none()
+    }
+
+    /// The group that messages name: that of what is kept.
+    pub(crate) fn kept_group(&self) -> &str {
+        self.twin.map_or(&self.group, |twin| twin.group)
+    }
+
     /// For messages.
     pub(crate) fn id(&self) -> Of<'_> {
-        Of { group: &self.group, resource: &self.plural }
+        Of { group: self.kept_group(), resource: &self.plural }
     }
 
     pub(crate) fn api_version(&self) -> String {

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 mod decode;
 mod normal;
 mod protobuf;
-pub(crate) use decode::{decode, json_kind};
+pub(crate) use decode::{Decoded, decode, json_kind, restore};
 pub(crate) use normal::normalise;
 pub(crate) use protobuf::from_protobuf;
 
@@ -186,6 +186,9 @@ const ALWAYS: &[(&str, &str)] = &[
     ("Event", "eventTime"),
     ("Event", "firstTimestamp"),
     ("Event", "lastTimestamp"),
+    ("Event", "deprecatedSource"),
+    ("Event", "deprecatedFirstTimestamp"),
+    ("Event", "deprecatedLastTimestamp"),
     ("EndpointSlice", "endpoints"),
     ("EndpointSlice", "ports"),
 ];

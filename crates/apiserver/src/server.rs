@@ -17,7 +17,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
 use crate::allocate::Allocator;
-use crate::auth::{Authority, Rbac, Signer, User, subject};
+use crate::auth::{Authority, FRONT_PROXY, Rbac, Signer, certified};
 use crate::core::Core;
 use crate::local::Local;
 use crate::serve::{self, Backends, Never, State};
@@ -131,11 +131,12 @@ impl ApiServer {
         names.sort();
         names.dedup();
         let config = tls::server(&authority, &names).map_err(StartError::Certificates)?;
+        let front = authority.client(FRONT_PROXY, None).map_err(|error| StartError::Certificates(error.into()))?;
         let (ending, ended) = watch::channel(false);
         let state = Arc::new(State {
             core: core.clone(),
             rbac: Rbac::default(),
-            backends: Backends::default(),
+            backends: Backends::new(front),
             bookmark_every: options.bookmark_every,
             ending: ended.clone(),
         });
@@ -268,8 +269,7 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, state: Arc<State>)
             return;
         }
     };
-    let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).and_then(|der| subject(der));
-    let user = shown.map(|(name, groups)| User::named(&name, &groups.iter().map(String::as_str).collect::<Vec<_>>()));
+    let user = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).and_then(|der| certified(der));
     let service = service_fn(move |request| {
         let (state, user) = (state.clone(), user.clone());
         async move { Ok::<_, Never>(serve::serve(state, user, request).await) }

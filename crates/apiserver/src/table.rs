@@ -32,7 +32,13 @@ fn row(resource: &Resource, object: &Value, include: Include) -> Value {
         Some(custom) => std::iter::once(at(object, "metadata.name").clone())
             .chain(custom.columns.iter().map(|column| custom_cell(column, object)))
             .collect(),
-        None => resource.rules.columns.iter().map(|column| (column.cell)(object)).collect(),
+        None => {
+            let mut kept = object.clone();
+            if let Some(twin) = resource.twin {
+                twin.keep(&mut kept);
+            }
+            resource.rules.columns.iter().map(|column| (column.cell)(&kept)).collect()
+        }
     };
     let mut row = json!({"cells": cells});
     if resource.group.is_empty()

@@ -9,12 +9,14 @@ use crate::names::{self, NameRule};
 use crate::value::{at, items, text};
 
 mod config;
+mod event;
 mod node;
 mod pod;
 mod policy;
 mod service;
 mod workload;
 pub(crate) use config::{api_service, binding, binding_update, config_map, role, secret, secret_update};
+pub(crate) use event::{event, new_event};
 pub(crate) use node::{lease, node, node_update};
 pub(crate) use pod::{pod, pod_update, template};
 pub(crate) use policy::{endpoint_slice, endpoint_slice_update, network_policy};
@@ -84,11 +86,13 @@ pub(crate) fn metadata(object: &Value, namespaced: bool, rule: NameRule, errors:
         let why = &format!("{what} {one} and {other}");
         errors.push(FieldError::invalid_shown("metadata.ownerReferences", &format!("[{}]", shown.join(",")), why));
     }
-    for (index, finalizer) in items(object, "metadata.finalizers").iter().enumerate() {
-        let name = finalizer.as_str().unwrap_or_default();
-        for why in names::qualified_name(name) {
+    for finalizer in items(object, "metadata.finalizers") {
+        for why in names::qualified_name(finalizer.as_str().unwrap_or_default()) {
             errors.push(FieldError::invalid("metadata.finalizers", finalizer, &why));
         }
+    }
+    for (index, finalizer) in items(object, "metadata.finalizers").iter().enumerate() {
+        let name = finalizer.as_str().unwrap_or_default();
         if !name.contains('/') && !matches!(name, "orphan" | "foregroundDeletion" | "kubernetes") {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
             errors.push(FieldError::invalid(format!("metadata.finalizers[{index}]"), finalizer, why));

@@ -73,3 +73,11 @@ fn protocol(port: &Value) -> &str {
         protocol => protocol,
     }
 }
+
+/// Whoever gives a Service one address means the list of it, and does not own that list.
+pub(crate) fn list_of_one(service: &mut Value) {
+    let one = at(service, "spec.clusterIP").clone();
+    if !one.is_null() && one != "" && items(service, "spec.clusterIPs").is_empty() {
+        set(service, "spec.clusterIPs", json!([one]));
+    }
+}

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::core::{Core, DeleteOptions, Write};
 use crate::custom::CLEANUP;
@@ -25,8 +26,9 @@ pub(crate) async fn run(core: Arc<Core>, mut ending: watch::Receiver<bool>) {
         let ended: Vec<_> = core.all(GROUP, PLURAL, "").into_iter().filter(ends).collect();
         let clear: Vec<_> = ended.iter().filter(|definition| clear(&core, definition) == 0).collect();
         if !ended.is_empty() {
+            let heard = Instant::now() + LINGER;
             tokio::select! {
-                () = tokio::time::sleep(LINGER) => {}
+                () = tokio::time::sleep_until(heard) => {}
                 () = crate::server::ended(&mut ending) => return,
             }
         }

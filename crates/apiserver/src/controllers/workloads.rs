@@ -30,7 +30,7 @@ fn owner(object: &Value) -> Value {
 fn hash(template: &Value) -> String {
     let mut hasher = DefaultHasher::new();
     template.to_string().hash(&mut hasher);
-    format!("{:09x}", hasher.finish() & 0xf_ffff_ffff)
+    crate::moment::letters(&hasher.finish().to_le_bytes())
 }
 
 fn status(core: &Core, plural: &str, object: &Value, new: &Value) -> Result<(), Failure> {

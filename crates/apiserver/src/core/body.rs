@@ -4,9 +4,18 @@ use serde_json::Value;
 
 use super::{Core, Strictness, Write};
 use crate::failure::{Failure, FieldError};
+use crate::patch;
 use crate::resources::Resource;
-use crate::schema::decode;
+use crate::schema::{Decoded, Schema, Shape, decode, restore};
 use crate::value::{self, text};
+
+/// Why something is none of the objects it should be.
+enum Foreign {
+    /// Said about the object.
+    Object(String),
+    /// Said about the request.
+    Request(Failure),
+}
 
 impl Core {
     /// Checks an object against the resource and the path it was sent to. Answers with warnings.
@@ -18,10 +27,11 @@ impl Core {
         object: &mut Value,
         write: &Write,
     ) -> Result<Vec<String>, Failure> {
-        self.check_kind(resource, object)?;
-        let (version, kind) = (&resource.version, &resource.kind);
-        let warnings = read(resource, object, write).map_err(|why| {
-            Failure::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+        let (given, kind) = said(resource, object);
+        let read = self.read(resource, object, write, decode);
+        let warnings = read.map_err(|why| match why {
+            Foreign::Object(why) => cannot(&given, &kind, &resource.kind, &why),
+            Foreign::Request(failure) => failure,
         })?;
         check_place(resource, namespace, name, object)?;
         Ok(warnings)
@@ -31,69 +41,117 @@ impl Core {
     pub(super) fn accept_patched(
         &self,
         resource: &Resource,
-        namespace: &str,
-        name: &str,
+        (namespace, name): (&str, &str),
         object: &mut Value,
         patch: &Value,
+        strategic: bool,
         write: &Write,
     ) -> Result<Vec<String>, Failure> {
-        self.check_kind(resource, object)?;
         let patched = object.clone();
-        let warnings = read(resource, object, write).map_err(|why| {
-            let shown = crate::patch::shown(resource.schema(), &resource.shape, &patched, patch);
-            Failure::invalid("", "", "", &[FieldError::invalid("patch", &shown.into(), &why)])
+        let read = self.read(resource, object, write, if strategic { restore } else { decode });
+        let warnings = read.map_err(|why| match why {
+            Foreign::Object(why) => {
+                let shown = match strategic {
+                    true => patch::go(patch),
+                    false => patch::shown(resource.schema(), &resource.shape, &patched, patch),
+                };
+                Failure::invalid("", "", "", &[FieldError::invalid("patch", &shown.into(), &why)])
+            }
+            Foreign::Request(failure) => failure,
         })?;
         check_place(resource, namespace, Some(name), object)?;
         Ok(warnings)
     }
 
-    fn check_kind(&self, resource: &Resource, object: &mut Value) -> Result<(), Failure> {
-        let (api_version, kind) = (text(object, "apiVersion").to_owned(), text(object, "kind").to_owned());
-        let expected = resource.api_version();
-        if (!api_version.is_empty() && api_version != expected) || (!kind.is_empty() && kind != resource.kind) {
-            return Err(self.wrong_kind(resource, &api_version, &kind, text(object, "metadata.name")));
+    /// Checks the kind of an object that asks something and is not kept.
+    pub(crate) fn check_question(&self, group: &str, kind: &str, object: &Value) -> Result<(), Failure> {
+        let (given, is) = (text(object, "apiVersion"), text(object, "kind"));
+        let expected = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
+        if is.is_empty() || (is, given) == (kind, &expected) {
+            return Ok(());
         }
-        value::set(object, "apiVersion", expected);
-        value::set(object, "kind", resource.kind.as_str());
-        Ok(())
+        Err(cannot(given, is, kind, &self.unconvertible(given, is, (group, kind))))
     }
 
-    fn wrong_kind(&self, resource: &Resource, api_version: &str, kind: &str, name: &str) -> Failure {
-        let expected = resource.api_version();
-        let given = if api_version.is_empty() { &expected } else { api_version };
-        let version = given.rsplit('/').next().unwrap_or_default();
-        let to = resource.kind.as_str();
-        let cannot = |why: String| {
-            Failure::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {to}: {why}"))
-        };
-        let known = self.registry().of_kind(given, kind).is_some_and(|known| known.custom.is_none());
-        match (resource.custom.is_some(), given == expected) {
-            (true, true) => {
-                let wrong = FieldError::invalid("kind", &kind.into(), &format!("must be {to}"));
-                Failure::invalid(&resource.group, kind, name, &[wrong])
+    /// Checks the kind and the types of all fields, and what the client says of fields that there are not, or twice.
+    fn read(
+        &self,
+        resource: &Resource,
+        object: &mut Value,
+        write: &Write,
+        decode: fn(&Schema, &Shape, &mut Value) -> Result<Decoded, String>,
+    ) -> Result<Vec<String>, Foreign> {
+        self.check_kind(resource, object)?;
+        let decoded = decode(resource.schema(), &resource.shape, object).map_err(Foreign::Object)?;
+        let unknown = decoded.unknown.iter().map(|path| format!("unknown field \"{path}\""));
+        match write.strictness {
+            Strictness::Ignore => Ok(Vec::new()),
+            Strictness::Warn => Ok(write.twice.iter().cloned().chain(unknown).collect()),
+            Strictness::Strict => {
+                // What is wrong in lines of YAML is told together.
+                let (lines, fields): (Vec<_>, Vec<_>) =
+                    write.twice.iter().cloned().partition(|one| one.starts_with("line "));
+                let lines = (!lines.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {}", lines.join("\n  ")));
+                let odd: Vec<_> = lines.into_iter().chain(fields).chain(unknown).collect();
+                if odd.is_empty() {
+                    return Ok(odd);
+                }
+                Err(Foreign::Object(format!("strict decoding error: {}", odd.join(", "))))
             }
-            (false, true) if known => cannot(format!("converting (v1.{kind}) to (core.{to}): unknown conversion")),
-            (false, _) if !known => {
-                let scheme = "pkg/runtime/scheme.go:111";
-                cannot(format!("no kind \"{kind}\" is registered for version \"{given}\" in scheme \"{scheme}\""))
-            }
-            (_, _) => Failure::bad_request(format!(
-                "the API version in the data ({given}) does not match the expected API version ({expected})"
-            )),
         }
+    }
+
+    fn check_kind(&self, resource: &Resource, object: &mut Value) -> Result<(), Foreign> {
+        let (given, kind) = said(resource, object);
+        let expected = resource.api_version();
+        if (given.as_str(), kind.as_str()) == (expected.as_str(), resource.kind.as_str()) {
+            value::set(object, "apiVersion", expected);
+            value::set(object, "kind", kind);
+            return Ok(());
+        }
+        if resource.custom.is_some() && given == expected {
+            let wrong = FieldError::invalid("kind", &kind.as_str().into(), &format!("must be {}", resource.kind));
+            let failure = Failure::invalid(&resource.group, &kind, text(object, "metadata.name"), &[wrong]);
+            return Err(Foreign::Request(failure));
+        }
+        let registry = self.registry();
+        let other = registry.of_kind(&given, &kind).filter(|other| other.custom.is_none());
+        match other {
+            Some(other) if resource.custom.is_none() && given == expected => {
+                decode(other.schema(), &other.shape, object).map_err(Foreign::Object)?;
+            }
+            None if resource.custom.is_none() => {}
+            _ => {
+                let why = format!(
+                    "the API version in the data ({given}) does not match the expected API version ({expected})"
+                );
+                return Err(Foreign::Request(Failure::bad_request(why)));
+            }
+        }
+        Err(Foreign::Object(self.unconvertible(&given, &kind, (&resource.group, &resource.kind))))
+    }
+
+    /// Why an object is not of a kind, in a group.
+    fn unconvertible(&self, given: &str, kind: &str, (group, to): (&str, &str)) -> String {
+        let version = given.rsplit('/').next().unwrap_or_default();
+        if self.registry().of_kind(given, kind).is_none_or(|known| known.custom.is_some()) {
+            let scheme = "pkg/runtime/scheme.go:111";
+            return format!("no kind \"{kind}\" is registered for version \"{given}\" in scheme \"{scheme}\"");
+        }
+        let package = group.split('.').next().filter(|package| !package.is_empty()).unwrap_or("core");
+        format!("converting ({version}.{kind}) to ({package}.{to}): unknown conversion")
     }
 }
 
-/// Checks the types of all fields, and what the client says of fields that there are not, or twice.
-fn read(resource: &Resource, object: &mut Value, write: &Write) -> Result<Vec<String>, String> {
-    let decoded = decode(resource.schema(), &resource.shape, object)?;
-    let twice = write.twice.iter().map(|path| format!("duplicate field \"{path}\""));
-    let odd: Vec<_> = twice.chain(decoded.unknown.iter().map(|path| format!("unknown field \"{path}\""))).collect();
-    match write.strictness {
-        Strictness::Strict if !odd.is_empty() => Err(format!("strict decoding error: {}", odd.join(", "))),
-        Strictness::Warn => Ok(odd),
-        Strictness::Strict | Strictness::Ignore => Ok(Vec::new()),
-    }
+/// The version and the kind that an object says it has; what it does not say is that of the resource.
+fn said(resource: &Resource, object: &Value) -> (String, String) {
+    let or = |said: &str, otherwise: &str| if said.is_empty() { otherwise.to_owned() } else { said.to_owned() };
+    (or(text(object, "apiVersion"), &resource.api_version()), or(text(object, "kind"), &resource.kind))
+}
+
+fn cannot(given: &str, kind: &str, to: &str, why: &str) -> Failure {
+    let version = given.rsplit('/').next().unwrap_or_default();
+    Failure::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {to}: {why}"))
 }
 
 /// The object is where it says it is, and says so.

@@ -64,7 +64,7 @@ impl Core {
         let mut errors = Vec::new();
         check(resource, &object, &mut errors);
         if !errors.is_empty() {
-            return Err(Failure::invalid(&resource.group, &resource.kind, &name, &errors));
+            return Err(Failure::invalid(resource.kept_group(), &resource.kind, &name, &errors));
         }
         let claim = self.allocate(resource, &mut object, None, write.dry_run)?;
         self.finish(resource, &mut object);
@@ -109,16 +109,19 @@ impl Core {
 
     /// The form in which an object is kept.
     pub(super) fn finish(&self, resource: &Resource, object: &mut Value) {
-        match &resource.custom {
-            Some(custom) => set(object, "apiVersion", custom.stored.as_str()),
-            None => normalise(resource.schema(), &resource.shape, object),
+        match (&resource.custom, resource.twin) {
+            (Some(custom), _) => set(object, "apiVersion", custom.stored.as_str()),
+            (None, Some(twin)) => twin.keep(object),
+            (None, None) => normalise(resource.schema(), &resource.shape, object),
         }
     }
 
     /// The object in the version of the resource it was asked for as.
     pub(crate) fn seen_as(&self, resource: &Resource, mut object: Value) -> Value {
-        if resource.custom.is_some() {
-            set(&mut object, "apiVersion", resource.api_version());
+        match resource.twin {
+            Some(twin) => twin.show(&mut object, &resource.api_version()),
+            None if resource.custom.is_some() => set(&mut object, "apiVersion", resource.api_version()),
+            None => {}
         }
         object
     }
@@ -176,6 +179,7 @@ impl Core {
                 value::object(&mut annotations).insert("deprecated.daemonset.template.generation".into(), "1".into());
                 set(object, "metadata.annotations", annotations);
             }
+            ("", "Service") => crate::allocate::list_of_one(object),
             ("apiregistration.k8s.io", _) => set(object, "status", super::registered::first_status(object)),
             ("apiextensions.k8s.io", _) => set(object, "status", crate::custom::new_status(object)),
             _ => {}

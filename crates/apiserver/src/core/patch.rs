@@ -47,7 +47,8 @@ impl Core {
                     patch::strategic(resource.schema(), &resource.shape, &mut new, patch)?;
                 }
             }
-            warnings = self.accept_patched(resource, namespace, name, &mut new, patch, write)?;
+            let strategic = kind == PatchKind::Strategic;
+            warnings = self.accept_patched(resource, (namespace, name), &mut new, patch, strategic, write)?;
             Ok(new)
         })?;
         Ok(written.warned(warnings))

@@ -29,7 +29,7 @@ impl Core {
             self.get(resource, namespace, name)?;
             let why = "must be specified for an update";
             let errors = [FieldError::invalid("metadata.resourceVersion", &0.into(), why)];
-            return Err(Failure::invalid(&resource.group, &resource.plural, name, &errors));
+            return Err(Failure::invalid(resource.kept_group(), &resource.plural, name, &errors));
         }
         let written = self.modify(resource, namespace, name, write, true, |_| Ok(object.clone()))?;
         Ok(written.warned(warnings))
@@ -165,8 +165,10 @@ impl Core {
             let writer = Writer { manager: &write.manager, api_version: &api_version, subresource: &write.subresource };
             managed::record(resource.schema(), &resource.shape, old, new, writer);
         }
-        if resource.group.is_empty() && resource.kind == "Pod" && write.subresource.is_empty() {
-            tolerations(new);
+        match (resource.group.as_str(), resource.kind.as_str()) {
+            ("", "Pod") if write.subresource.is_empty() => tolerations(new),
+            ("", "Service") => crate::allocate::list_of_one(new),
+            _ => {}
         }
         let wanted = |object: &Value| {
             let mut object = object.clone();
@@ -190,7 +192,7 @@ impl Core {
             (resource.rules.validate_update)(new, old, &mut errors);
         }
         if !errors.is_empty() {
-            return Err(Failure::invalid(&resource.group, &resource.kind, name, &errors));
+            return Err(Failure::invalid(resource.kept_group(), &resource.kind, name, &errors));
         }
         Ok(())
     }

@@ -43,7 +43,7 @@ fn versions(versions: &[Value], errors: &mut Errors) {
     } else if versions.iter().filter(|version| at(version, "storage") == true).count() != 1 {
         let why = "must have exactly one version marked as storage version";
         let shown: Vec<_> = versions.iter().map(shown).collect();
-        errors.push(FieldError::invalid_text("spec.versions", &format!("[{}]", shown.join(",")), why));
+        errors.push(FieldError::invalid_shown("spec.versions", &format!("[{}]", shown.join(",")), why));
     }
     for (index, version) in versions.iter().enumerate() {
         let schema = at(version, "schema.openAPIV3Schema");

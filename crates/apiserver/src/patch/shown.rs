@@ -2,15 +2,28 @@
 
 use std::fmt::Write as _;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::schema::{Schema, Shape};
 
 /// A patched object as JSON. What the patch reached into has its fields in the order of the alphabet, the rest in that of the type.
 pub(crate) fn shown(schema: &Schema, shape: &Shape, value: &Value, patch: &Value) -> String {
     let mut text = String::new();
-    write(schema, shape, value, Some(patch).filter(|patch| patch.is_object()), &mut text);
+    write(schema, shape, value, Some(&reached(patch)), &mut text);
     text
+}
+
+/// What a patch reaches into, as a merge patch says it; a JSON patch by its paths.
+fn reached(patch: &Value) -> Value {
+    let Some(operations) = patch.as_array() else { return patch.clone() };
+    let mut all = Value::Object(Map::new());
+    for path in operations.iter().filter_map(|operation| operation.get("path").and_then(Value::as_str)) {
+        let mut at = &mut all;
+        for name in path.split('/').skip(1) {
+            at = crate::value::object(at).entry(name.replace("~1", "/").replace("~0", "~")).or_insert(Value::Null);
+        }
+    }
+    all
 }
 
 fn write(schema: &Schema, shape: &Shape, value: &Value, patch: Option<&Value>, to: &mut String) {

@@ -13,7 +13,16 @@ pub(crate) struct Decoded {
 
 /// Checks the types of all fields and takes unknown ones out, or says what cannot be read.
 pub(crate) fn decode(schema: &Schema, shape: &Shape, value: &mut Value) -> Result<Decoded, String> {
-    let mut walk = Walk { schema, decoded: Decoded::default() };
+    visit(schema, shape, value, false)
+}
+
+/// The same for what has been read already, with the messages that there are for that.
+pub(crate) fn restore(schema: &Schema, shape: &Shape, value: &mut Value) -> Result<Decoded, String> {
+    visit(schema, shape, value, true)
+}
+
+fn visit(schema: &Schema, shape: &Shape, value: &mut Value, restores: bool) -> Result<Decoded, String> {
+    let mut walk = Walk { schema, restores, decoded: Decoded::default() };
     let owner = match shape {
         Shape::Type(index) => schema.get(*index).map(super::Type::short).unwrap_or_default(),
         _ => "",
@@ -24,6 +33,7 @@ pub(crate) fn decode(schema: &Schema, shape: &Shape, value: &mut Value) -> Resul
 
 struct Walk<'a> {
     schema: &'a Schema,
+    restores: bool,
     decoded: Decoded,
 }
 
@@ -119,6 +129,7 @@ impl Walk<'_> {
                 values.retain(|key, _| !unknown.contains(key));
                 Ok(())
             }
+            (shape, value) if self.restores => Err(self.unrestorable(shape, value)),
             (shape, value) => Err(self.mismatch(json_kind(value), shape, place)),
         }
     }
@@ -129,6 +140,22 @@ impl Walk<'_> {
             return format!("json: cannot unmarshal {what} into Go value of type {to}");
         }
         format!("json: cannot unmarshal {what} into Go struct field {}.{} of type {to}", place.owner, place.fields)
+    }
+
+    fn unrestorable(&self, shape: &Shape, value: &Value) -> String {
+        let found = match value {
+            Value::Array(_) => "slice",
+            Value::Object(_) => "map",
+            Value::Number(number) if number.is_f64() => "float64",
+            Value::Number(_) => "int64",
+            other => json_kind(other),
+        };
+        match shape {
+            Shape::List(..) => format!("cannot restore slice from {found}"),
+            Shape::Map(..) => format!("cannot restore map from {found}"),
+            Shape::Type(_) => format!("cannot restore struct from: {found}"),
+            shape => format!("cannot convert {found} to {}", self.go_name(shape)),
+        }
     }
 
     /// The name that the messages of the real server have for a type.

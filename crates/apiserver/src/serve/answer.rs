@@ -5,7 +5,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, WARNING};
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::{Asked, Body};
+use super::{Asked, Body, State};
 use crate::failure::Failure;
 use crate::resources::Resource;
 use crate::table::{self, Include};
@@ -161,11 +161,13 @@ pub(super) fn watched(asked: &Asked, form: Form, resource: &Resource, object: &V
 
 /// A list in the form that was asked for.
 pub(super) fn list(
+    state: &State,
     asked: &Asked,
     resource: &Resource,
     listed: &crate::core::Listed,
 ) -> Result<Response<Body>, Failure> {
-    let values = || listed.objects.iter().map(crate::store::Stored::value).collect::<Vec<_>>();
+    let value = |stored: &crate::store::Stored| state.core.seen_as(resource, stored.value());
+    let values = || listed.objects.iter().map(value).collect::<Vec<_>>();
     match form(asked)? {
         Form::Table => Ok(json(200, &table::table(resource, &values(), listed.metadata(), include(asked)?, true))),
         Form::Metadata => {
@@ -173,8 +175,20 @@ pub(super) fn list(
             let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": listed.metadata(), "items": items});
             Ok(json(200, &list))
         }
+        Form::Plain if resource.twin.is_some() => {
+            let (kind, version) = (&resource.list_kind, resource.api_version());
+            let mut items = values();
+            items.iter_mut().for_each(bare);
+            Ok(json(200, &json!({"kind": kind, "apiVersion": version, "metadata": listed.metadata(), "items": items})))
+        }
         Form::Plain => Ok(bytes(200, "application/json", plain_list(resource, listed))),
     }
+}
+
+/// An item of a built-in list, which does not say what it is: the list does.
+pub(super) fn bare(item: &mut Value) {
+    crate::value::remove(item, "kind");
+    crate::value::remove(item, "apiVersion");
 }
 
 /// A list, joined from the bytes of its objects.

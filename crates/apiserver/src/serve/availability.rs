@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{State, proxy};
 use crate::core::{Write, available};
@@ -30,13 +31,12 @@ pub(crate) async fn run(state: Arc<State>) {
                 tracing::debug!(%failure, "an APIService will be looked at again");
             }
         }
-        // A moment for what comes together; nothing to ask where nothing is registered.
-        let pause = if remote.is_empty() { Duration::from_secs(3600) } else { EVERY };
+        let again = Instant::now() + EVERY;
         tokio::select! {
             result = registered.changed() => if result.is_err() { return },
             result = services.changed(), if !remote.is_empty() => if result.is_err() { return },
             () = state.backends.changed() => {}
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep_until(again), if !remote.is_empty() => {}
             () = crate::server::ended(&mut ending) => return,
         }
     }

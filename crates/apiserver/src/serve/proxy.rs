@@ -18,6 +18,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::target::Target;
 use super::{Asked, Body, State};
+use crate::auth::Identity;
 use crate::core::Core;
 use crate::failure::Failure;
 use crate::tls;
@@ -33,11 +34,13 @@ pub(crate) struct Backend {
     /// PEM, in base64; empty to trust anybody.
     ca: String,
     insecure: bool,
+    identity: Arc<Identity>,
 }
 
 /// The addresses of the Services behind APIServices.
-#[derive(Default)]
 pub(crate) struct Backends {
+    /// What the server shows them.
+    identity: Arc<Identity>,
     addresses: Mutex<BTreeMap<String, Uri>>,
     /// The APIServices that are served elsewhere, read again when they change.
     services: Mutex<(u64, Arc<Vec<Value>>)>,
@@ -47,6 +50,11 @@ pub(crate) struct Backends {
 const SHELF: &str = "apiregistration.k8s.io/apiservices";
 
 impl Backends {
+    pub(crate) fn new(identity: Identity) -> Self {
+        let (addresses, services, moved) = Default::default();
+        Self { identity: Arc::new(identity), addresses, services, moved }
+    }
+
     /// Says where a Service (`namespace/name`) is reached.
     pub(crate) fn set(&self, service: &str, url: Uri) {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner).insert(service.to_owned(), url);
@@ -85,6 +93,7 @@ impl Backends {
             url,
             ca: text(service, "spec.caBundle").to_owned(),
             insecure: at(service, "spec.insecureSkipTLSVerify") == true,
+            identity: self.identity.clone(),
         })
     }
 
@@ -134,6 +143,9 @@ pub(super) async fn forward(
     let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
     parts.headers.remove(AUTHORIZATION);
     parts.headers.remove(HOST);
+    // Who asks is for this server to say, not for the client.
+    let claimed: Vec<_> = parts.headers.keys().filter(|name| name.as_str().starts_with("x-remote-")).cloned().collect();
+    claimed.iter().for_each(|name| drop(parts.headers.remove(name)));
     parts.version = http::Version::HTTP_11;
     let mut header = |name: &'static str, value: &str| {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -168,7 +180,8 @@ where
         return exchange(stream, request).await;
     }
     let (namespace, name) = backend.service.split_once('/').unwrap_or_default();
-    let config = tls::client(&backend.ca, backend.insecure).map_err(|error| unavailable(&error.to_string()))?;
+    let config = tls::client(&backend.ca, backend.insecure, &backend.identity)
+        .map_err(|error| unavailable(&error.to_string()))?;
     let name =
         ServerName::try_from(format!("{name}.{namespace}.svc")).map_err(|error| unavailable(&error.to_string()))?;
     let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;

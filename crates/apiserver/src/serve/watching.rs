@@ -163,10 +163,10 @@ impl Watch {
 
     /// What is there when a watch begins, as if it had just been added.
     fn added(&mut self, stored: &Stored) -> Bytes {
-        match (self.form, &self.resource.custom) {
-            (Form::Plain, None) => frame("ADDED", &stored.bytes),
-            _ => self.line("ADDED", stored.value()),
+        if self.form == Form::Plain && self.resource.as_kept() {
+            return frame("ADDED", &stored.bytes);
         }
+        self.line("ADDED", stored.value())
     }
 
     /// The lines of the next events; none when there is nothing new.
@@ -211,7 +211,7 @@ impl Watch {
                 (false, false) => return None,
             };
         }
-        if self.form == Form::Plain && self.resource.custom.is_none() && change == event.change {
+        if self.form == Form::Plain && self.resource.as_kept() && change == event.change {
             return Some(event.frame.clone());
         }
         // Who no longer selects an object sees it go as it was, at the revision at which it went.

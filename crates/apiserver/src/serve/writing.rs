@@ -18,19 +18,19 @@ pub(super) fn write(state: &State, asked: &Asked, body: &[u8]) -> Result<Respons
     let question = QUESTIONS
         .iter()
         .find(|(group, plural, _, _)| *group == place.group && *plural == place.resource && place.version == "v1");
-    if let Some((_, _, kind, _)) = question {
+    if let Some((group, _, kind, _)) = question {
         if asked.method != Method::POST {
             return Err(Failure::method_not_allowed(Of { group: "", resource: "" }, asked.verb));
         }
         let review = reading::object(asked, body, kind, false)?.value;
+        state.core.check_question(group, kind, &review)?;
+        if *kind == "Binding" {
+            let pods = state.core.builtin("", "pods")?;
+            let name = text(&review, "metadata.name");
+            return bind(state, &pods, &place.namespace, name, &review, &options(asked, "")?);
+        }
         let answered = crate::auth::answer(&state.core, &state.rbac, &asked.user, kind, &place.namespace, review)?;
         return Ok(answer::json(201, &answered));
-    }
-    if place.group.is_empty() && place.resource == "bindings" && asked.method == Method::POST && place.name.is_empty() {
-        let binding = reading::object(asked, body, "Binding", false)?.value;
-        let pods = state.core.builtin("", "pods")?;
-        let name = text(&binding, "metadata.name");
-        return bind(state, &pods, &place.namespace, name, &binding, &options(asked, "")?);
     }
     let resource = super::read::resource(state, place)?;
     let collection = place.name.is_empty();
@@ -64,10 +64,7 @@ pub(super) fn write(state: &State, asked: &Asked, body: &[u8]) -> Result<Respons
             let gone = state.core.delete_collection(&resource, &place.namespace, &list, &options)?;
             let mut gone = gone;
             if resource.custom.is_none() {
-                for object in &mut gone {
-                    crate::value::remove(object, "kind");
-                    crate::value::remove(object, "apiVersion");
-                }
+                gone.iter_mut().for_each(answer::bare);
             }
             let metadata = json!({"resourceVersion": state.core.store.revision().to_string()});
             let list = json!({"kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": metadata, "items": gone});
@@ -173,32 +170,9 @@ fn below(
             Ok(answer::json(201, &success()))
         }
         ("token", "POST") => {
-            let mut request = reading::object(asked, body, "TokenRequest", false)?.value;
+            let request = reading::object(asked, body, "TokenRequest", false)?.value;
             let account = core.get(resource, namespace, name)?.value();
-            if at(&request, "spec.expirationSeconds").as_i64().is_some_and(|seconds| seconds < 600) {
-                let seconds = at(&request, "spec.expirationSeconds");
-                let errors = [FieldError::invalid(
-                    "spec.expirationSeconds",
-                    seconds,
-                    "may not specify a duration less than 10 minutes",
-                )];
-                return Err(Failure::invalid("authentication.k8s.io", "TokenRequest", "", &errors));
-            }
-            let (token, until) = core.token(&account, &request)?;
-            set(&mut request, "kind", "TokenRequest");
-            set(&mut request, "apiVersion", "authentication.k8s.io/v1");
-            set(
-                &mut request,
-                "metadata",
-                json!({"name": name, "namespace": namespace, "creationTimestamp": crate::moment::now()}),
-            );
-            if items(&request, "spec.audiences").is_empty() {
-                set(&mut request, "spec.audiences", json!(["https://kubernetes.default.svc"]));
-            }
-            crate::value::default_to(&mut request, "spec.expirationSeconds", 3600);
-            crate::value::default_to(&mut request, "spec.boundObjectRef", Value::Null);
-            set(&mut request, "status", json!({"token": token, "expirationTimestamp": until}));
-            Ok(answer::json(201, &request))
+            Ok(answer::json(201, &core.token_request(&account, request)?))
         }
         _ => Err(Failure::method_not_allowed(Of { group: "", resource: "" }, asked.verb)),
     }

@@ -9,7 +9,7 @@ mod cells;
 mod pods;
 pub(super) use cells::selector;
 use cells::{
-    amount, api_service, api_service_available, count, event_age, event_source, external_ip, join, labels,
+    amount, api_service, api_service_available, count, event_age, event_source, external_ip, join, kernel, labels,
     node_address, node_roles, node_status, or_none, or_unknown, service_ports, slice_endpoints, slice_ports, subjects,
 };
 pub(super) use pods::conditions;
@@ -76,7 +76,7 @@ pub(crate) const NODE: &[Column] = &[
     wide("Internal-IP", |object| node_address(object, "InternalIP")),
     wide("External-IP", |object| node_address(object, "ExternalIP")),
     wide("OS-Image", |object| or_unknown(text(object, "status.nodeInfo.osImage"))),
-    wide("Kernel-Version", |object| or_unknown(text(object, "status.nodeInfo.kernelVersion"))),
+    wide("Kernel-Version", kernel),
     wide("Container-Runtime", |object| or_unknown(text(object, "status.nodeInfo.containerRuntimeVersion"))),
 ];
 pub(crate) const SERVICE: &[Column] = &[

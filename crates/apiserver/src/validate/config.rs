@@ -77,7 +77,7 @@ fn docker(object: &Value, key: &str, errors: &mut Errors) {
     let bytes = base64::engine::general_purpose::STANDARD.decode(given).unwrap_or_default();
     if let Err(error) = serde_json::from_slice::<serde_json::Map<String, Value>>(&bytes) {
         let redacted = json!("<secret contents redacted>");
-        errors.push(FieldError::invalid(field, &redacted, &error.to_string()));
+        errors.push(FieldError::invalid(field, &redacted, &crate::syntax::syntax(&bytes, &error)));
     }
 }
 
@@ -165,7 +165,10 @@ pub(crate) fn binding(object: &Value, errors: &mut Errors) {
 
 pub(crate) fn binding_update(new: &Value, old: &Value, errors: &mut Errors) {
     if at(new, "roleRef") != at(old, "roleRef") {
-        errors.push(FieldError::invalid("roleRef", at(new, "roleRef"), "cannot change roleRef"));
+        let part = |key: &str| at(new, &format!("roleRef.{key}"));
+        let shown =
+            format!("{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}", part("apiGroup"), part("kind"), part("name"));
+        errors.push(FieldError::invalid_shown("roleRef", &shown, "cannot change roleRef"));
     }
 }
 

@@ -1,6 +1,8 @@
 //! The server over HTTPS, the way its clients use it.
 
 #[cfg(test)]
+mod aggregation;
+#[cfg(test)]
 mod caches;
 #[cfg(test)]
 mod client;

@@ -63,7 +63,7 @@ async fn make_objects(directory: &Path) {
     let changed = json!({"metadata": {"name": "m1"}, "data": {"a": "2"}});
     let changed = local.update("v1", "configmaps", "default", "m1", "", changed).unwrap();
     fs::write(directory.join("done"), changed["metadata"]["resourceVersion"].as_str().unwrap()).unwrap();
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// The test runs itself: once to be killed, and once to look at what is left.

@@ -70,6 +70,14 @@ pub(super) fn node_status(node: &Value) -> Value {
     status.into()
 }
 
+pub(super) fn kernel(node: &Value) -> Value {
+    match (text(node, "status.nodeInfo.kernelVersion"), text(node, "status.nodeInfo.architecture")) {
+        ("", _) => "<unknown>".into(),
+        (version, "") => version.into(),
+        (version, architecture) => format!("{version} ({architecture})").into(),
+    }
+}
+
 pub(super) fn node_roles(node: &Value) -> Value {
     let roles: Vec<_> = at(node, "metadata.labels")
         .as_object()
