@@ -149,13 +149,12 @@ fn below(
                     [FieldError::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0")];
                 return Err(Failure::invalid("autoscaling", "Scale", name, &errors));
             }
-            let write = options(asked, "")?;
-            let written =
-                core.modify(resource, namespace, name, &Write { subresource: String::new(), ..write }, true, |old| {
-                    let mut new = old.clone();
-                    set(&mut new, &path, replicas);
-                    Ok(new)
-                })?;
+            let write = options(asked, "scale")?;
+            let written = core.modify(resource, namespace, name, &write, true, |old| {
+                let mut new = old.clone();
+                set(&mut new, &path, replicas);
+                Ok(new)
+            })?;
             Ok(answer::json(200, &scale_of(resource, &written.object)))
         }
         ("binding", "POST") => {
