@@ -48,6 +48,10 @@ audit: ## Check licences, banned crates and sources of all dependencies
 proptest-long: setup ## The property tests against the real tools, 10,000 cases and more each (CASES=n)
 	PROPTEST_CASES=$${CASES:-20000} $(CARGO) test --locked -p openflow -p ovsdb -p ovs -p delta
 
+.PHONY: apiserver-long
+apiserver-long: setup ## Caches of kube-rs against the embedded API while connections are cut, for minutes (CHURN_SECONDS=n)
+	CHURN_SECONDS=$${CHURN_SECONDS:-300} $(CARGO) test --locked -p apiserver --test it -- caches:: --nocapture
+
 .PHONY: fuzz
 fuzz: setup ## Fuzz every decoder, a million executions each (RUNS=n)
 	@scripts/cargo-tool cargo-fuzz 0.13.2
@@ -56,6 +60,10 @@ fuzz: setup ## Fuzz every decoder, a million executions each (RUNS=n)
 .PHONY: bench-ovs
 bench-ovs: setup ## Flows and groups to the switch, beside ovs-ofctl
 	$(CARGO) run --release --locked -p benches --bin bench-ovs
+
+.PHONY: bench-apiserver
+bench-apiserver: setup ## Pods made and watched, beside the real Kubernetes (PODS=n CLIENTS=n WATCHERS=n)
+	$(CARGO) run --release --locked -p benches --bin bench-apiserver
 
 .PHONY: bench-pipeline
 bench-pipeline: ## A large Node's flows, compiled from nothing and changed by one Pod

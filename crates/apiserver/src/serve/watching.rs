@@ -21,6 +21,8 @@ use crate::store::{Change, Event, Stored, frame};
 
 /// Events that are read at a time.
 const BATCH: usize = 256;
+/// Who has just been sent something is sent what follows a moment later: when many things happen, in one piece.
+const GATHER: Duration = Duration::from_millis(5);
 /// Batches that wait for a slow reader; after that it is the history that holds events, up to its bound.
 const WAITING: usize = 2;
 
@@ -124,8 +126,12 @@ impl Watch {
             changed.mark_unchanged();
             match self.next() {
                 Ok(Some(lines)) => {
+                    let full = lines.len() == BATCH;
                     if !lines.is_empty() && sender.send(lines).await.is_err() {
                         return;
+                    }
+                    if !full {
+                        sleep_until(Instant::now() + GATHER).await;
                     }
                     continue;
                 }
