@@ -189,6 +189,14 @@ impl FieldError {
         Self::new("FieldValueInvalid", field, with_detail(&format!("Invalid value: {shown}"), detail))
     }
 
+    /// The same, said of a field below another.
+    pub(crate) fn below(mut self, parent: &str) -> Self {
+        if self.field != "<nil>" {
+            self.field = if self.field.is_empty() { parent.to_owned() } else { format!("{parent}.{}", self.field) };
+        }
+        self
+    }
+
     /// Whether what is wrong keeps rules from being looked at that take a well-formed object for granted.
     pub(crate) fn blocks_rules(&self) -> bool {
         let blocking = ["Required", "NotSupported", "TooLong", "TooMany", "TypeInvalid"];

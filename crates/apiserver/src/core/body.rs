@@ -51,9 +51,10 @@ impl Core {
         let read = self.read(resource, object, write, if strategic { restore } else { decode });
         let warnings = read.map_err(|why| match why {
             Foreign::Object(why) => {
-                let shown = match strategic {
-                    true => patch::go(patch),
-                    false => patch::shown(resource.schema(), &resource.shape, &patched, patch),
+                let shown = match (strategic, &resource.custom) {
+                    (true, _) => patch::go(patch),
+                    (false, Some(_)) => patched.to_string(),
+                    (false, None) => patch::shown(resource.schema(), &resource.shape, &patched, patch),
                 };
                 Failure::invalid("", "", "", &[FieldError::invalid("patch", &shown.into(), &why)])
             }
@@ -82,7 +83,14 @@ impl Core {
         decode: fn(&Schema, &Shape, &mut Value) -> Result<Decoded, String>,
     ) -> Result<Vec<String>, Foreign> {
         self.check_kind(resource, object)?;
-        let decoded = decode(resource.schema(), &resource.shape, object).map_err(Foreign::Object)?;
+        if resource.custom.is_some() {
+            value::whole_numbers(object);
+        }
+        let decoded = decode(resource.schema(), &resource.shape, object).map_err(|why| {
+            // The metadata of custom objects is read by itself.
+            let alone = resource.custom.is_some();
+            Foreign::Object(if alone { why.replacen("ObjectMeta.metadata.", "ObjectMeta.", 1) } else { why })
+        })?;
         let unknown = decoded.unknown.iter().map(|path| format!("unknown field \"{path}\""));
         match write.strictness {
             Strictness::Ignore => Ok(Vec::new()),
@@ -102,7 +110,11 @@ impl Core {
     }
 
     fn check_kind(&self, resource: &Resource, object: &mut Value) -> Result<(), Foreign> {
-        let (given, kind) = said(resource, object);
+        let (mut given, kind) = said(resource, object);
+        if resource.custom.is_some() && !text(object, "kind").is_empty() {
+            // Custom objects have to say it themselves.
+            text(object, "apiVersion").clone_into(&mut given);
+        }
         let expected = resource.api_version();
         if (given.as_str(), kind.as_str()) == (expected.as_str(), resource.kind.as_str()) {
             value::set(object, "apiVersion", expected);

@@ -62,7 +62,7 @@ impl Core {
         }
         self.admit_new(resource, namespace, &mut object)?;
         let mut errors = Vec::new();
-        check(resource, &object, &mut errors);
+        check(resource, &object, "", &mut errors);
         if !errors.is_empty() {
             return Err(Failure::invalid(resource.kept_group(), &resource.kind, &name, &errors));
         }
@@ -267,10 +267,10 @@ fn quality(pod: &Value) -> &'static str {
 }
 
 /// Everything that can be wrong with an object.
-pub(super) fn check(resource: &Resource, object: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn check(resource: &Resource, object: &Value, subresource: &str, errors: &mut Vec<FieldError>) {
     validate::metadata(object, resource.namespaced, resource.names, errors);
     match &resource.custom {
-        Some(custom) => crate::custom::validate(&custom.given, object, errors),
+        Some(custom) => crate::custom::validate(custom, object, subresource, errors),
         None => (resource.rules.validate)(object, errors),
     }
 }

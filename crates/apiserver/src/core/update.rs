@@ -190,7 +190,7 @@ impl Core {
         let mut errors = Vec::new();
         validate::metadata_update(new, old, &mut errors);
         validate::no_new_finalizers(new, old, &mut errors);
-        check(resource, new, &mut errors);
+        check(resource, new, &write.subresource, &mut errors);
         if write.subresource.is_empty() {
             (resource.rules.validate_update)(new, old, &mut errors);
         }

@@ -4,18 +4,58 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde_json::{Value, json};
 
+use super::Custom;
 use crate::failure::FieldError;
 use crate::validate::Errors;
 use crate::value::{at, items, text};
 
-/// Checks an object against the schema of its version.
-pub(crate) fn validate(given: &Value, object: &Value, errors: &mut Errors) {
+/// Checks an object against the schema of its version, or only its status.
+pub(crate) fn validate(custom: &Custom, object: &Value, subresource: &str, errors: &mut Errors) {
     let before = errors.len();
-    check(given, object, "", errors);
+    let (given, replicas) = match subresource {
+        "status" => {
+            let mut wrong = Errors::new();
+            check(at(&custom.given, "properties.status"), at(object, "status"), "", &mut wrong);
+            errors.extend(wrong.into_iter().map(|wrong| wrong.below("status")));
+            (&custom.given, "statusReplicasPath")
+        }
+        _ => {
+            check(&custom.given, object, "", errors);
+            (&custom.given, "specReplicasPath")
+        }
+    };
+    scales(text(&custom.scale, replicas), object, errors);
     let blocked = errors.iter().skip(before).any(FieldError::blocks_rules);
     if blocked && given.to_string().contains("x-kubernetes-validations") {
         let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
         errors.push(FieldError::invalid("<nil>", &Value::Null, why));
+    }
+}
+
+/// What the scale subresource reads has to be a count.
+fn scales(path: &str, object: &Value, errors: &mut Errors) {
+    let found = at(object, path.trim_start_matches('.'));
+    match (path.is_empty() || found.is_null(), found.as_i64()) {
+        (true, _) => {}
+        (false, None) => {
+            let (shown, kind) = (crate::patch::go(found), go_type(found));
+            let why = format!("{path} accessor error: {shown} is of the type {kind}, expected int64");
+            errors.push(FieldError::invalid(path, &json!(0), &why));
+        }
+        (false, Some(count)) if count < 0 => {
+            errors.push(FieldError::invalid(path, &json!(count), "should be a non-negative integer"));
+        }
+        (false, Some(_)) => {}
+    }
+}
+
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+        other => type_of(other).trim_end_matches("ean"),
     }
 }
 
@@ -43,6 +83,14 @@ fn check(given: &Value, value: &Value, path: &str, errors: &mut Errors) {
     let found = type_of(value);
     let either = at(given, "x-kubernetes-int-or-string") == true;
     let fits = wanted.is_empty() || wanted == found || (wanted == "number" && found == "integer");
+    let format = text(given, "format");
+    if wanted == "integer" && found == "number" && !format.is_empty() {
+        let why = format!("{path} in body must be of type {format}: \"float64\"");
+        errors.push(FieldError::type_invalid(path, &json!("float64"), &why));
+        let why = format!("Checked value must be of type integer with format {format} in {path}");
+        errors.push(FieldError::invalid("<nil>", &json!(""), &why));
+        return;
+    }
     if either && !matches!(found, "integer" | "string") || !either && !fits {
         let wanted = if either { "integer,string" } else { wanted };
         let body = if path.is_empty() { "" } else { path };

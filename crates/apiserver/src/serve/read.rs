@@ -108,6 +108,7 @@ pub(super) fn get(state: &Arc<State>, asked: &Asked) -> Result<Response<Body>, F
         subresource if resource.has(subresource) => {
             return Err(Failure::method_not_allowed(Of { group: "", resource: "" }, "get"));
         }
+        _ if resource.custom.is_some() => return Err(Failure::not_found(resource.id(), &place.name)),
         _ => return Err(Failure::no_such_path()),
     }
     let stored = state.core.get(&resource, &place.namespace, &place.name)?;

@@ -39,9 +39,8 @@ pub(super) fn object(asked: &Asked, body: &[u8], kind: &str, custom: bool) -> Re
             json(body).map_err(|why| unrecognized(&format!("couldn't get version/kind; json parse error: {why}")))?
         }
         _ => {
-            let last = if custom { "application/cbor" } else { PROTOBUF };
             let why = "the body of the request was in an unknown format - accepted media types include";
-            let why = format!("{why}: application/json, application/yaml, {last}");
+            let why = format!("{why}: application/json, application/yaml, {PROTOBUF}");
             return Err(Failure::new(415, "UnsupportedMediaType", why));
         }
     };

@@ -63,22 +63,12 @@ async fn repeat(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, std
     Ok(Response::new(Full::new(answer.to_string().into())))
 }
 
-async fn condition(client: &Client) -> (String, String) {
-    let (_, service) = client.get(SERVICE).await;
-    let said = service["status"]["conditions"][0].clone();
-    (said["status"].as_str().unwrap_or_default().to_owned(), said["reason"].as_str().unwrap_or_default().to_owned())
-}
-
 async fn becomes(client: &Client, status: &str, reason: &str) {
-    let mut last = Default::default();
-    for _ in 0..400 {
-        last = condition(client).await;
-        if last == (status.to_owned(), reason.to_owned()) {
-            return;
-        }
-        tokio::time::sleep_until(tokio::time::Instant::now() + std::time::Duration::from_millis(25)).await;
-    }
-    panic!("wanted {status} {reason}, is {last:?}");
+    let said = |_: u16, service: &Value| {
+        let condition = &service["status"]["conditions"][0];
+        condition["status"] == status && condition["reason"] == reason
+    };
+    client.becomes(SERVICE, said).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

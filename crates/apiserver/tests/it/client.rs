@@ -75,6 +75,20 @@ impl Client {
         self.send("GET", path, "application/json", "").await
     }
 
+    /// Reads until the answer is as wanted; fails when it never is.
+    pub(crate) async fn becomes(&self, path: &str, wanted: impl Fn(u16, &Value) -> bool) {
+        let end = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
+        loop {
+            let (code, body) = self.get(path).await;
+            if wanted(code, &body) {
+                return;
+            }
+            let again = tokio::time::Instant::now() + std::time::Duration::from_millis(25);
+            assert!(again < end, "{path} stays {code}: {body}");
+            tokio::time::sleep_until(again).await;
+        }
+    }
+
     pub(crate) async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> (u16, Value) {
         let request = headers.iter().fold(Request::builder().uri(path), |all, (name, value)| all.header(*name, *value));
         let response = self.exchange(request, "").await;
