@@ -57,6 +57,9 @@ proptest-long: setup ## The property tests against the real tools, 10,000 cases 
 simulator-long: setup ## 100,000 packets through random Nodes, switch against simulator (PACKETS=n); 1,000 sets of policies (CASES=n)
 	PACKETS=$${PACKETS:-100000} $(CARGO) test --locked -p simulator --test it random_nodes -- --nocapture
 	PROPTEST_CASES=$${CASES:-1000} $(CARGO) test --locked -p antctl flows_and_documentation -- --nocapture
+.PHONY: apiserver-long
+apiserver-long: setup ## Caches of kube-rs against the embedded API while connections are cut, for minutes (CHURN_SECONDS=n)
+	CHURN_SECONDS=$${CHURN_SECONDS:-300} $(CARGO) test --locked -p apiserver --test it -- caches:: --nocapture
 
 .PHONY: fuzz
 fuzz: setup ## Fuzz every decoder, a million executions each (RUNS=n)
@@ -66,6 +69,10 @@ fuzz: setup ## Fuzz every decoder, a million executions each (RUNS=n)
 .PHONY: bench-ovs
 bench-ovs: setup ## Flows and groups to the switch, beside ovs-ofctl
 	$(CARGO) run --release --locked -p benches --bin bench-ovs
+
+.PHONY: bench-apiserver
+bench-apiserver: setup ## Pods made and watched, beside the real Kubernetes (PODS=n CLIENTS=n WATCHERS=n)
+	$(CARGO) run --release --locked -p benches --bin bench-apiserver
 
 .PHONY: bench-pipeline
 bench-pipeline: ## A large Node's flows, compiled from nothing and changed by one Pod

@@ -8,6 +8,7 @@
 //!
 //! *Not here.* Tests: nothing here asserts a speed.
 
+pub mod latency;
 pub mod memory;
 
 use std::fmt;
@@ -18,6 +19,8 @@ use std::time::Duration;
 pub enum Goal {
     /// Ours divided by the peer's is at most this.
     Ratio(f64),
+    /// Ours divided by the peer's is at least this.
+    Least(f64),
     /// Ours is at most this.
     Ours(f64),
 }
@@ -43,7 +46,8 @@ impl Figure {
         match (self.goal, self.peer) {
             (Some(Goal::Ours(limit)), _) => self.ours > limit,
             (Some(Goal::Ratio(limit)), Some(peer)) => self.ours / peer > limit,
-            (Some(Goal::Ratio(_)), None) | (None, _) => false,
+            (Some(Goal::Least(limit)), Some(peer)) => self.ours / peer < limit,
+            (Some(Goal::Ratio(_) | Goal::Least(_)), None) | (None, _) => false,
         }
     }
 }
@@ -54,7 +58,7 @@ impl fmt::Display for Figure {
         if let Some(peer) = self.peer {
             write!(f, " peer={}{} ratio={:.3}", short(peer), self.unit, self.ours / peer)?;
         }
-        if let Some(Goal::Ratio(goal) | Goal::Ours(goal)) = self.goal {
+        if let Some(Goal::Ratio(goal) | Goal::Least(goal) | Goal::Ours(goal)) = self.goal {
             write!(f, " goal={goal}")?;
         }
         if self.is_missed() { f.write_str(" missed") } else { Ok(()) }
@@ -95,6 +99,10 @@ mod tests {
         assert_eq!(figure.to_string(), "figure=flows ours=0.500s peer=1.000s ratio=0.500 goal=0.8");
         figure.ours = 0.9;
         assert_eq!(figure.to_string(), "figure=flows ours=0.900s peer=1.000s ratio=0.900 goal=0.8 missed");
+        figure.goal = Some(Goal::Least(2.0));
+        assert!(figure.is_missed(), "less than twice as much");
+        figure.ours = 2.5;
+        assert!(!figure.is_missed());
         let memory =
             Figure { name: "bytes-per-flow", unit: "B", ours: 601.0, peer: None, goal: Some(Goal::Ours(600.0)) };
         assert_eq!(memory.to_string(), "figure=bytes-per-flow ours=601B goal=600 missed");

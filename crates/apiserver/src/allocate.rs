@@ -1,24 +1,24 @@
 //! ClusterIPs and node ports of Services.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ipnet::IpNet;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::core::Core;
-use crate::failure::{Failure, FieldError};
-use crate::resources::Resource;
-use crate::value::{at, copy, items, items_mut, remove, set, text};
+mod carry;
+mod service;
+pub(crate) use carry::{carry_over, list_of_one};
+use service::held;
 
 #[derive(Default)]
 struct Used {
     addresses: HashSet<IpAddr>,
     ports: HashSet<u16>,
-    /// Where to look first, so that addresses come back late.
-    next: usize,
+    /// Where to look first in each range, so that addresses come back late.
+    next: HashMap<IpNet, usize>,
 }
 
 /// What there is to give, and what is given.
@@ -69,8 +69,12 @@ impl Allocator {
 
     fn release(&self, addresses: &[IpAddr], ports: &[u16]) {
         let mut used = self.used();
-        used.addresses.retain(|address| !addresses.contains(address));
-        used.ports.retain(|port| !ports.contains(port));
+        for address in addresses {
+            used.addresses.remove(address);
+        }
+        for port in ports {
+            used.ports.remove(port);
+        }
     }
 
     /// Marks what a stored Service has, at start.
@@ -79,6 +83,11 @@ impl Allocator {
         let mut used = self.used();
         used.addresses.extend(addresses);
         used.ports.extend(ports);
+    }
+
+    /// The address of the API itself.
+    pub(crate) fn first(&self) -> Option<IpAddr> {
+        self.ranges.first().map(|range| nth(range, 1))
     }
 
     fn families(&self) -> Vec<&'static str> {
@@ -99,12 +108,17 @@ impl Allocator {
             };
         }
         let size = 1usize << (u32::from(range.max_prefix_len() - range.prefix_len())).min(16);
-        for step in 0..size {
-            // Neither the first address nor, for IPv4, the last.
-            let offset = 1 + (used.next + step) % size.saturating_sub(2).max(1);
-            let address = nth(range, offset);
+        // Neither the first address nor, for IPv4, the last; and the low ones, which people choose, at last.
+        let usable = size.saturating_sub(2).max(1);
+        let low = (size / 16).clamp(16, 256).min(usable) % usable;
+        let next = used.next.get(range).copied().unwrap_or(low);
+        let high = (0..usable - low).map(|step| low + (next - low + step) % (usable - low));
+        for offset in high.chain(0..low) {
+            let address = nth(range, 1 + offset);
             if used.addresses.insert(address) {
-                used.next = offset;
+                if offset >= low {
+                    used.next.insert(*range, low + (offset - low + 1) % (usable - low));
+                }
                 return Ok(address);
             }
         }
@@ -146,260 +160,6 @@ fn nth(range: &IpNet, offset: usize) -> IpAddr {
             IpAddr::V4((u32::from(net.network()).wrapping_add(u32::try_from(offset).unwrap_or(1))).into())
         }
         IpNet::V6(net) => IpAddr::V6((u128::from(net.network()).wrapping_add(offset as u128)).into()),
-    }
-}
-
-/// The addresses and ports that a Service has.
-fn held(service: &Value) -> (Vec<IpAddr>, Vec<u16>) {
-    let addresses = items(service, "spec.clusterIPs").iter().filter_map(|ip| ip.as_str()?.parse().ok()).collect();
-    let port = |value: &Value| value.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
-    let ports = items(service, "spec.ports").iter().filter_map(|value| port(at(value, "nodePort")));
-    let health = port(at(service, "spec.healthCheckNodePort"));
-    (addresses, ports.chain(health).collect())
-}
-
-impl Core {
-    /// Gives a Service what it needs and does not have.
-    pub(crate) fn allocate(
-        &self,
-        resource: &Resource,
-        object: &mut Value,
-        old: Option<&Value>,
-        dry_run: bool,
-    ) -> Result<Claim<'_>, Failure> {
-        if resource.kind != "Service" || !resource.group.is_empty() {
-            return Ok(Claim::default());
-        }
-        let (old_addresses, old_ports) = old.map(held).unwrap_or_default();
-        let mut claim = Claim::default();
-        claim.from = Some(&self.allocator);
-        let mut errors = Vec::new();
-        self.addresses(object, &old_addresses, &mut claim, &mut errors);
-        if errors.is_empty() {
-            self.ports(object, &old_ports, &mut claim, &mut errors);
-        }
-        if !errors.is_empty() {
-            return Err(Failure::invalid(&resource.group, &resource.kind, text(object, "metadata.name"), &errors));
-        }
-        let (addresses, ports) = held(object);
-        claim.surplus.0 = old_addresses.into_iter().filter(|address| !addresses.contains(address)).collect();
-        claim.surplus.1 = old_ports.into_iter().filter(|port| !ports.contains(port)).collect();
-        if dry_run {
-            claim.surplus = Default::default();
-        }
-        Ok(claim)
-    }
-
-    /// Takes back what a Service had.
-    pub(crate) fn release(&self, resource: &Resource, object: &Value) {
-        if resource.kind == "Service" && resource.group.is_empty() {
-            let (addresses, ports) = held(object);
-            self.allocator.release(&addresses, &ports);
-        }
-    }
-
-    fn addresses(&self, object: &mut Value, old: &[IpAddr], claim: &mut Claim<'_>, errors: &mut Vec<FieldError>) {
-        if text(object, "spec.type") == "ExternalName" {
-            for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                remove(object, &format!("spec.{key}"));
-            }
-            return;
-        }
-        let available = self.allocator.families();
-        let one = text(object, "spec.clusterIP").to_owned();
-        let mut given: Vec<String> =
-            items(object, "spec.clusterIPs").iter().filter_map(Value::as_str).map(str::to_owned).collect();
-        if given.is_empty() && !one.is_empty() {
-            given.push(one);
-        }
-        let headless = given.first().is_some_and(|first| first == "None");
-        let selects = at(object, "spec.selector").as_object().is_some_and(|selector| !selector.is_empty());
-        let mut policy = text(object, "spec.ipFamilyPolicy").to_owned();
-        let mut families: Vec<String> =
-            items(object, "spec.ipFamilies").iter().filter_map(Value::as_str).map(str::to_owned).collect();
-        if policy.is_empty() {
-            policy = match (headless && !selects, given.len().max(families.len())) {
-                (true, _) if families.is_empty() => "RequireDualStack",
-                (_, 2) => "RequireDualStack",
-                _ => "SingleStack",
-            }
-            .to_owned();
-        }
-        if !headless || selects {
-            for (index, wanted) in families.iter().enumerate() {
-                if !available.contains(&wanted.as_str()) {
-                    errors.push(FieldError::invalid(
-                        format!("spec.ipFamilies[{index}]"),
-                        &json!(wanted),
-                        "not configured on this cluster",
-                    ));
-                    return;
-                }
-            }
-            if policy == "RequireDualStack" && available.len() < 2 {
-                let why = "this cluster is not configured for dual-stack services";
-                errors.push(FieldError::invalid("spec.ipFamilyPolicy", &json!(policy), why));
-                return;
-            }
-        }
-        if families.is_empty() {
-            let from_addresses = given.iter().filter_map(|ip| ip.parse().ok()).map(|ip| family(&ip).to_owned());
-            families = from_addresses.collect();
-        }
-        if families.is_empty() {
-            families.extend(available.first().map(|family| (*family).to_owned()));
-        }
-        if policy != "SingleStack" && families.len() == 1 {
-            let all: Vec<&str> = if headless && !selects { vec!["IPv4", "IPv6"] } else { available };
-            let second = all.into_iter().find(|family| !families.iter().any(|have| have == family));
-            families.extend(second.map(str::to_owned));
-        }
-        if policy == "SingleStack" {
-            families.truncate(1);
-            given.truncate(1);
-        }
-        set(object, "spec.ipFamilyPolicy", policy);
-        set(object, "spec.ipFamilies", families.clone());
-        if headless {
-            set(object, "spec.clusterIP", "None");
-            set(object, "spec.clusterIPs", json!(["None"]));
-            return;
-        }
-        let mut addresses = Vec::new();
-        for (index, of) in families.iter().enumerate() {
-            let wanted = given.get(index).and_then(|ip| ip.parse::<IpAddr>().ok());
-            if let Some(kept) = wanted.filter(|wanted| old.contains(wanted)) {
-                addresses.push(kept);
-                continue;
-            }
-            match self.allocator.address(of, wanted) {
-                Ok(address) => {
-                    claim.addresses.push(address);
-                    addresses.push(address);
-                }
-                Err(why) => {
-                    let what = wanted.map_or_else(|| "a serviceIP".to_owned(), |ip| format!("IP {ip}"));
-                    errors.push(FieldError::invalid(
-                        "spec.clusterIPs",
-                        &json!(given),
-                        &format!("failed to allocate {what}: {why}"),
-                    ));
-                    return;
-                }
-            }
-        }
-        let addresses: Vec<_> = addresses.iter().map(IpAddr::to_string).collect();
-        set(object, "spec.clusterIP", addresses.first().cloned().unwrap_or_default());
-        set(object, "spec.clusterIPs", addresses);
-    }
-
-    fn ports(&self, object: &mut Value, old: &[u16], claim: &mut Claim<'_>, errors: &mut Vec<FieldError>) {
-        let kind = text(object, "spec.type").to_owned();
-        let needs =
-            kind == "NodePort" || (kind == "LoadBalancer" && at(object, "spec.allocateLoadBalancerNodePorts") != false);
-        let local = kind == "LoadBalancer" && text(object, "spec.externalTrafficPolicy") == "Local";
-        let mut mine = old.to_vec();
-        let mut take = |wanted: &Value, field: String, mine: &mut Vec<u16>, errors: &mut Vec<FieldError>| {
-            let number = wanted.as_u64().and_then(|port| u16::try_from(port).ok()).unwrap_or(0);
-            match self.allocator.port(number, mine) {
-                Ok(port) => {
-                    if !mine.contains(&port) {
-                        claim.ports.push(port);
-                        mine.push(port);
-                    }
-                    Some(port)
-                }
-                Err(why) => {
-                    errors.push(FieldError::invalid(field, wanted, &why));
-                    None
-                }
-            }
-        };
-        for (index, port) in items_mut(object, "spec.ports").iter_mut().enumerate() {
-            let wanted = at(port, "nodePort").clone();
-            let given = wanted.as_u64().unwrap_or(0) != 0;
-            if needs || (given && kind == "LoadBalancer") {
-                if let Some(number) = take(&wanted, format!("spec.ports[{index}].nodePort"), &mut mine, errors) {
-                    set(port, "nodePort", number);
-                }
-            } else {
-                remove(port, "nodePort");
-            }
-        }
-        if local {
-            let wanted = at(object, "spec.healthCheckNodePort").clone();
-            if let Some(number) = take(&wanted, "spec.healthCheckNodePort".to_owned(), &mut mine, errors) {
-                set(object, "spec.healthCheckNodePort", number);
-            }
-        } else {
-            remove(object, "spec.healthCheckNodePort");
-        }
-    }
-}
-
-/// What a changed Service keeps when the change does not mention it.
-pub(crate) fn carry_over(old: &Value, new: &mut Value) {
-    let external = |service: &Value| text(service, "spec.type") == "ExternalName";
-    if external(new) || external(old) {
-        return;
-    }
-    for key in ["ipFamilies", "ipFamilyPolicy"] {
-        if at(new, "spec").get(key).is_none_or(Value::is_null) {
-            copy(old, new, &format!("spec.{key}"));
-        }
-    }
-    let (one, all) = (text(new, "spec.clusterIP").is_empty(), items(new, "spec.clusterIPs").is_empty());
-    if one && all {
-        copy(old, new, "spec.clusterIP");
-        copy(old, new, "spec.clusterIPs");
-    } else if all {
-        let ip = text(new, "spec.clusterIP").to_owned();
-        if ip == text(old, "spec.clusterIP") {
-            copy(old, new, "spec.clusterIPs");
-        } else {
-            set(new, "spec.clusterIPs", json!([ip]));
-        }
-    } else if one {
-        let first = items(new, "spec.clusterIPs").first().cloned().unwrap_or_default();
-        set(new, "spec.clusterIP", first);
-    }
-    if text(new, "spec.ipFamilyPolicy") == "SingleStack" {
-        let shortened: Vec<_> = items(new, "spec.clusterIPs").iter().take(1).cloned().collect();
-        set(new, "spec.clusterIPs", shortened);
-    }
-    let exposed = |service: &Value| matches!(text(service, "spec.type"), "NodePort" | "LoadBalancer");
-    if exposed(old) && exposed(new) {
-        for port in items_mut(new, "spec.ports") {
-            let same =
-                |other: &&Value| at(other, "port") == at(port, "port") && text(other, "protocol") == protocol(port);
-            let before = items(old, "spec.ports").iter().find(same).map(|other| at(other, "nodePort").clone());
-            if let Some(number) =
-                before.filter(|number| at(port, "nodePort").as_i64().unwrap_or(0) == 0 && !number.is_null())
-            {
-                set(port, "nodePort", number);
-            }
-        }
-        if at(new, "spec.healthCheckNodePort").as_i64().unwrap_or(0) == 0
-            && text(new, "spec.externalTrafficPolicy") == "Local"
-        {
-            copy(old, new, "spec.healthCheckNodePort");
-        }
-    } else if exposed(old) && text(new, "spec.type") == "ClusterIP" {
-        for port in items_mut(new, "spec.ports") {
-            remove(port, "nodePort");
-        }
-        for key in ["externalTrafficPolicy", "healthCheckNodePort", "allocateLoadBalancerNodePorts"] {
-            if at(new, &format!("spec.{key}")) == at(old, &format!("spec.{key}")) {
-                remove(new, &format!("spec.{key}"));
-            }
-        }
-    }
-}
-
-fn protocol(port: &Value) -> &str {
-    match text(port, "protocol") {
-        "" => "TCP",
-        protocol => protocol,
     }
 }
 

@@ -6,10 +6,10 @@ mod certificate;
 mod rbac;
 mod review;
 mod token;
-pub(crate) use certificate::{Authority, subject};
+pub(crate) use certificate::{Authority, FRONT_PROXY, Identity, certified};
 pub(crate) use rbac::{Access, Rbac};
 pub(crate) use review::answer;
-pub(crate) use token::{Signer, create_private, write_private};
+pub(crate) use token::{AUDIENCE, Signer, create_private, write_private};
 
 /// Somebody who asks.
 #[derive(Clone, Debug, PartialEq)]

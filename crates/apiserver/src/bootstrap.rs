@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::auth::FRONT_PROXY;
 use crate::core::{Core, Write};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -45,11 +46,32 @@ pub(crate) fn bootstrap(core: &Core) {
             json!({"metadata": metadata, "roleRef": reference, "subjects": subjects}),
         );
     }
-    let service = json!({
+    let mut service = json!({
         "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
         "spec": {"ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}]},
     });
+    if let Some(address) = core.allocator.first() {
+        crate::value::set(&mut service, "spec.clusterIP", address.to_string());
+    }
     make("", "services", "default", service);
+    make("", "configmaps", "kube-system", delegation(&core.ca_pem));
+    let reader = "extension-apiserver-authentication-reader";
+    let rule = json!({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [DELEGATION], "verbs": ["get", "list", "watch"]});
+    make(RBAC, "roles", "kube-system", json!({"metadata": {"name": reader}, "rules": [rule]}));
+    core.register();
+}
+
+const DELEGATION: &str = "extension-apiserver-authentication";
+
+/// What backends of APIServices have to know to believe whom a request is from.
+fn delegation(ca: &str) -> Value {
+    let list = |text: &str| json!([text]).to_string();
+    let data = json!({
+        "client-ca-file": ca, "requestheader-client-ca-file": ca, "requestheader-allowed-names": list(FRONT_PROXY),
+        "requestheader-username-headers": list("X-Remote-User"), "requestheader-group-headers": list("X-Remote-Group"),
+        "requestheader-extra-headers-prefix": list("X-Remote-Extra-"),
+    });
+    json!({"metadata": {"name": DELEGATION}, "data": data})
 }
 
 /// The ClusterIP of the API.
@@ -63,6 +85,7 @@ const BINDINGS: &[(&str, &str, &[&str])] = &[
     ("system:basic-user", "system:basic-user", &["system:authenticated"]),
     ("system:discovery", "system:discovery", &["system:authenticated"]),
     ("system:public-info-viewer", "system:public-info-viewer", &["system:authenticated", "system:unauthenticated"]),
+    ("system:service-account-issuer-discovery", "system:service-account-issuer-discovery", &["system:serviceaccounts"]),
 ];
 
 fn roles() -> Vec<(&'static str, Value)> {
@@ -106,6 +129,12 @@ fn roles() -> Vec<(&'static str, Value)> {
         {"apiGroups": ["discovery.k8s.io"], "resources": ["*"], "verbs": ["get", "list", "watch"]},
         {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]},
     ]);
+    let issuer = [
+        "/.well-known/openid-configuration",
+        "/.well-known/openid-configuration/",
+        "/openid/v1/jwks",
+        "/openid/v1/jwks/",
+    ];
     vec![
         ("cluster-admin", everything),
         ("edit", change),
@@ -114,5 +143,6 @@ fn roles() -> Vec<(&'static str, Value)> {
         ("system:basic-user", json!([reviews, myself])),
         ("system:discovery", json!([{"nonResourceURLs": discovery, "verbs": ["get"]}])),
         ("system:public-info-viewer", json!([{"nonResourceURLs": health, "verbs": ["get"]}])),
+        ("system:service-account-issuer-discovery", json!([{"nonResourceURLs": issuer, "verbs": ["get"]}])),
     ]
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::allocate::Allocator;
 use crate::auth::Signer;
 use crate::failure::{Failure, Of};
-use crate::resources::{ROWS, Resource};
+use crate::resources::{QUESTIONS, ROWS, Resource};
 use crate::store::{Shelves, Stored};
 
 mod after;
@@ -17,11 +17,14 @@ mod create;
 mod delete;
 mod list;
 mod patch;
+mod registered;
 mod update;
 pub(crate) use create::NOT_READY;
 pub(crate) use delete::DeleteOptions;
-pub(crate) use list::{ListOptions, Listed, revision, too_large};
+use list::not_a_number;
+pub(crate) use list::{ListOptions, Listed, revision};
 pub(crate) use patch::PatchKind;
+pub(crate) use registered::available;
 
 /// What to do about fields that a type does not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +45,8 @@ pub(crate) struct Write {
     pub(crate) force: bool,
     /// `status`, or nothing.
     pub(crate) subresource: String,
+    /// What is said of fields that the client gave more than once.
+    pub(crate) twice: Vec<String>,
 }
 
 impl Write {
@@ -53,6 +58,7 @@ impl Write {
             strictness: Strictness::Ignore,
             force: false,
             subresource: String::new(),
+            twice: Vec::new(),
         }
     }
 
@@ -70,6 +76,14 @@ pub(crate) struct Written {
     pub(crate) warnings: Vec<String>,
 }
 
+impl Written {
+    /// With what was noticed before the object was looked at as a whole.
+    fn warned(mut self, first: Vec<String>) -> Self {
+        self.warnings.splice(0..0, first);
+        self
+    }
+}
+
 /// All resources there are, by group, version and plural name.
 #[derive(Default)]
 pub(crate) struct Registry {
@@ -79,6 +93,11 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn get(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
         self.resources.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
+    }
+
+    /// Whether anything is served in a group.
+    pub(crate) fn has_group(&self, group: &str) -> bool {
+        self.resources.keys().any(|(of, ..)| of == group) || QUESTIONS.iter().any(|(of, ..)| *of == group)
     }
 
     /// The resource of a kind of object.

@@ -10,9 +10,12 @@ use crate::schema::Schema;
 use crate::value::{at, items, text};
 
 mod defaults;
+mod definition;
 mod shape;
+mod structural;
 mod validate;
 pub(crate) use defaults::defaults;
+pub(crate) use definition::{CLEANUP, definition, new_status, status};
 pub(crate) use validate::validate;
 
 /// What a version of a custom resource is like.
@@ -52,11 +55,11 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
             };
             let mut subresources = Vec::new();
             let scale = at(version, "subresources.scale").clone();
-            if !scale.is_null() {
-                subresources.push("scale".to_owned());
-            }
             if !at(version, "subresources.status").is_null() {
                 subresources.push("status".to_owned());
+            }
+            if !scale.is_null() {
+                subresources.push("scale".to_owned());
             }
             let paths = items(version, "selectableFields")
                 .iter()
@@ -76,8 +79,10 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
                 shape,
                 generation: true,
                 fields: paths.collect(),
+                unconditional: false,
                 returns_deleted: false,
                 rules: &CUSTOM_RULES,
+                twin: None,
                 shelf: shelf(group, plural),
                 custom: Some(Arc::new(Custom { schema, given, columns, stored: stored.clone(), scale })),
             }

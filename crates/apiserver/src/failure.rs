@@ -14,6 +14,8 @@ pub struct Failure {
     pub message: String,
     /// Which object, and for each field what is wrong with it.
     pub details: Option<Value>,
+    /// Where a list can go on that cannot go on as it began.
+    pub continue_token: Option<String>,
 }
 
 /// What is wrong with one field of an object.
@@ -49,7 +51,7 @@ impl Of<'_> {
 
 impl Failure {
     pub(crate) fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None }
+        Self { code, reason, message: message.into(), details: None, continue_token: None }
     }
 
     pub(crate) fn about(mut self, details: Value) -> Self {
@@ -159,6 +161,9 @@ impl Failure {
         if let Some(details) = &self.details {
             crate::value::set(&mut status, "details", details.clone());
         }
+        if let Some(token) = &self.continue_token {
+            crate::value::set(&mut status, "metadata.continue", token.as_str());
+        }
         if self.reason.is_empty() {
             crate::value::remove(&mut status, "reason");
         }
@@ -176,7 +181,26 @@ impl FieldError {
     }
 
     pub(crate) fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
-        Self::new("FieldValueInvalid", field, with_detail(&format!("Invalid value: {}", shown(value)), detail))
+        Self::invalid_shown(field, &shown(value), detail)
+    }
+
+    /// Like [`FieldError::invalid`], of a value that is shown in a way of its own.
+    pub(crate) fn invalid_shown(field: impl Into<String>, shown: &str, detail: &str) -> Self {
+        Self::new("FieldValueInvalid", field, with_detail(&format!("Invalid value: {shown}"), detail))
+    }
+
+    /// The same, said of a field below another.
+    pub(crate) fn below(mut self, parent: &str) -> Self {
+        if self.field != "<nil>" {
+            self.field = if self.field.is_empty() { parent.to_owned() } else { format!("{parent}.{}", self.field) };
+        }
+        self
+    }
+
+    /// Whether what is wrong keeps rules from being looked at that take a well-formed object for granted.
+    pub(crate) fn blocks_rules(&self) -> bool {
+        let blocking = ["Required", "NotSupported", "TooLong", "TooMany", "TypeInvalid"];
+        self.reason.strip_prefix("FieldValue").is_some_and(|reason| blocking.contains(&reason))
     }
 
     pub(crate) fn type_invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
@@ -184,13 +208,23 @@ impl FieldError {
     }
 
     pub(crate) fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
+        Self::not_supported_shown(field, &shown(value), supported)
+    }
+
+    /// Like [`FieldError::not_supported`], of a value that is shown in a way of its own.
+    pub(crate) fn not_supported_shown(field: impl Into<String>, shown: &str, supported: &[&str]) -> Self {
         let quoted: Vec<_> = supported.iter().map(|value| format!("{value:?}")).collect();
-        let message = format!("Unsupported value: {}: supported values: {}", shown(value), quoted.join(", "));
+        let message = format!("Unsupported value: {shown}: supported values: {}", quoted.join(", "));
         Self::new("FieldValueNotSupported", field, message)
     }
 
     pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
-        Self::new("FieldValueDuplicate", field, format!("Duplicate value: {}", shown(value)))
+        Self::duplicate_shown(field, &shown(value))
+    }
+
+    /// Like [`FieldError::duplicate`], of a value that is shown in a way of its own.
+    pub(crate) fn duplicate_shown(field: impl Into<String>, shown: &str) -> Self {
+        Self::new("FieldValueDuplicate", field, format!("Duplicate value: {shown}"))
     }
 
     pub(crate) fn not_found(field: impl Into<String>, value: &Value) -> Self {

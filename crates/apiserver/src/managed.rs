@@ -10,7 +10,9 @@ use crate::value;
 mod compare;
 mod fields;
 mod merge;
+mod typed;
 pub(crate) use fields::Fields;
+pub(crate) use typed::check;
 
 /// Who writes.
 #[derive(Clone, Copy, Debug)]
@@ -47,13 +49,19 @@ impl Entry {
 
     fn write(&self) -> Value {
         let mut entry = json!({
-            "manager": self.manager, "operation": self.operation, "apiVersion": self.api_version, "time": self.time,
+            "manager": self.manager, "operation": self.operation, "apiVersion": self.api_version,
             "fieldsType": "FieldsV1", "fieldsV1": self.fields.to_json(),
         });
-        if !self.subresource.is_empty() {
-            value::set(&mut entry, "subresource", self.subresource.as_str());
+        for (key, text) in [("subresource", &self.subresource), ("time", &self.time)] {
+            if !text.is_empty() {
+                value::set(&mut entry, key, text.as_str());
+            }
         }
         entry
+    }
+
+    fn order(&self) -> [&str; 5] {
+        [&self.operation, &self.time, &self.manager, &self.api_version, &self.subresource]
     }
 
     fn is(&self, writer: Writer<'_>, operation: &str) -> bool {
@@ -71,7 +79,7 @@ fn entries(object: &Value) -> Vec<Entry> {
 fn store(object: &mut Value, mut entries: Vec<Entry>) {
     entries.retain(|entry| !entry.fields.is_empty());
     // Those that apply come first, then by time.
-    entries.sort_by(|a, b| (&a.operation, &a.time, &a.manager).cmp(&(&b.operation, &b.time, &b.manager)));
+    entries.sort_by(|a, b| a.order().cmp(&b.order()));
     if entries.is_empty() {
         value::remove(object, "metadata.managedFields");
     } else {
@@ -106,6 +114,8 @@ pub(crate) fn record(schema: &Schema, shape: &Shape, old: &Value, new: &mut Valu
     let fields = before.minus(&removed).union(&changed);
     let time = match mine {
         Some(entry) if touched.is_empty() => entry.time,
+        // The real server does not say when somebody scaled.
+        _ if writer.subresource == "scale" => String::new(),
         _ => moment::now(),
     };
     entries.push(Entry {
@@ -204,7 +214,7 @@ fn conflict(conflicts: &[(String, Vec<String>)]) -> Failure {
     let parts: Vec<_> = conflicts
         .iter()
         .map(|(who, fields)| match fields.as_slice() {
-            [field] => format!("conflict with {who}: {field}"),
+            [field] if count == 1 => format!("conflict with {who}: {field}"),
             fields => format!("conflicts with {who}:\n- {}", fields.join("\n- ")),
         })
         .collect();

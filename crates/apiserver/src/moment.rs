@@ -75,12 +75,17 @@ pub(crate) fn uid() -> String {
     format!("{}-{}-{}-{}-{}", part(0..8), part(8..12), part(12..16), part(16..20), part(20..32))
 }
 
-/// Five letters and digits that spell no word, for the ends of generated names.
+/// Letters and digits that spell no word, for the ends of generated names.
 pub(crate) fn suffix(length: usize) -> String {
-    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let bytes: [u8; 16] = random();
+    letters(bytes.get(..length).unwrap_or(&bytes))
+}
+
+/// A letter or digit for each byte, of those that spell no word.
+pub(crate) fn letters(bytes: &[u8]) -> String {
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let letter = |byte: &u8| LETTERS.get(usize::from(*byte) % LETTERS.len()).map_or('x', |&letter| letter.into());
-    bytes.iter().take(length).map(letter).collect()
+    bytes.iter().map(letter).collect()
 }
 
 #[cfg(test)]

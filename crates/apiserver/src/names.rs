@@ -5,9 +5,6 @@ const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alpha
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
     start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
-    character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is \
-    '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
     alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
@@ -22,7 +19,6 @@ const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric charac
 pub(crate) enum NameRule {
     Subdomain,
     Label,
-    Label1035,
     /// Anything that can be a part of a path.
     PathSegment,
 }
@@ -39,7 +35,6 @@ impl NameRule {
         match self {
             Self::Subdomain => subdomain(&masked),
             Self::Label => label(&masked),
-            Self::Label1035 => label_1035(&masked),
             Self::PathSegment => path_segment(name),
         }
     }
@@ -72,11 +67,6 @@ pub(crate) fn label(text: &str) -> Vec<String> {
         return vec!["must not contain dots".to_owned()];
     }
     at_most_characters(text, 63).into_iter().chain((!dashed(text)).then(|| LABEL.to_owned())).collect()
-}
-
-pub(crate) fn label_1035(text: &str) -> Vec<String> {
-    let good = dashed(text) && text.starts_with(|c: char| c.is_ascii_lowercase());
-    at_most_characters(text, 63).into_iter().chain((!good).then(|| LABEL_1035.to_owned())).collect()
 }
 
 pub(crate) fn subdomain(text: &str) -> Vec<String> {
@@ -119,6 +109,12 @@ pub(crate) fn qualified_name(text: &str) -> Vec<String> {
         wrong.push(QUALIFIED.to_owned());
     }
     wrong
+}
+
+/// The key of a label: a qualified name, with words of its own when it is none at all.
+pub(crate) fn label_key(text: &str) -> Vec<String> {
+    let wrong = qualified_name(text).into_iter();
+    wrong.map(|why| why.replacen("a qualified name must", "a valid label key must", 1)).collect()
 }
 
 pub(crate) fn label_value(text: &str) -> Vec<String> {
@@ -169,7 +165,7 @@ mod tests {
         assert!(label("a-1").is_empty() && subdomain("a.b-c").is_empty() && qualified_name("a.b/C_d").is_empty());
         assert!(label_value("").is_empty() && port_name("http-2").is_empty() && config_key("a_B.c").is_empty());
         assert!(!label("A").is_empty() && !subdomain("a..b").is_empty() && !qualified_name("a/b/c").is_empty());
-        assert!(!label_1035("1a").is_empty() && !port_name("123").is_empty() && !config_key("..").is_empty());
+        assert!(!port_name("123").is_empty() && !config_key("..").is_empty());
         assert_eq!(label(&"a".repeat(64)), ["must be no more than 63 characters"]);
         assert!(NameRule::Subdomain.check("web-", true).is_empty());
         assert!(!NameRule::Subdomain.check("web-", false).is_empty());

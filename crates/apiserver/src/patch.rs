@@ -4,8 +4,24 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 
+mod shown;
 mod strategic;
+pub(crate) use shown::{go, shown};
 pub(crate) use strategic::strategic;
+
+/// Applies a merge patch, which has to be an object.
+pub(crate) fn merge_object(target: &mut Value, patch: &Value) -> Result<(), Failure> {
+    if !patch.is_object() {
+        return Err(not_a("map[string]interface {}", patch));
+    }
+    merge(target, patch);
+    Ok(())
+}
+
+fn not_a(wanted: &str, patch: &Value) -> Failure {
+    let kind = crate::schema::json_kind(patch);
+    Failure::bad_request(format!("error decoding patch: json: cannot unmarshal {kind} into Go value of type {wanted}"))
+}
 
 /// Applies a merge patch: objects by field, null takes away, all else replaces.
 pub(crate) fn merge(target: &mut Value, patch: &Value) {
@@ -26,22 +42,20 @@ pub(crate) fn merge(target: &mut Value, patch: &Value) {
 /// Applies a JSON patch, all of it or nothing.
 pub(crate) fn json(target: &mut Value, patch: &Value) -> Result<(), Failure> {
     let Some(operations) = patch.as_array() else {
-        let kind = if patch.is_object() { "object" } else { "value" };
-        let message = format!("json: cannot unmarshal {kind} into Go value of type jsonpatch.Patch");
-        return Err(Failure::bad_request(message));
+        return Err(not_a("[]handlers.jsonPatchOp", patch));
     };
     if operations.len() > 10_000 {
         let message = "The allowed maximum operations in a JSON patch is 10000";
         return Err(Failure::new(413, "RequestEntityTooLarge", format!("{message}, got {}", operations.len())));
     }
+    if let Some(other) = operations.iter().find(|operation| !operation.is_object()) {
+        return Err(not_a("handlers.jsonPatchOp", other));
+    }
     let mut result = target.clone();
     for operation in operations {
-        step(&mut result, operation).map_err(|why| match why {
-            Wrong::Refused(why) => {
-                tracing::debug!(why, "a patch does not fit");
-                Failure::new(422, "Invalid", REJECTED).about(serde_json::json!({}))
-            }
-            Wrong::Malformed(message) => Failure::bad_request(message),
+        step(&mut result, operation).map_err(|why| {
+            tracing::debug!(why, "a patch does not fit");
+            Failure::new(422, "Invalid", REJECTED).about(serde_json::json!({}))
         })?;
     }
     *target = result;
@@ -50,21 +64,13 @@ pub(crate) fn json(target: &mut Value, patch: &Value) -> Result<(), Failure> {
 
 const REJECTED: &str = "the server rejected our request due to an error in our request";
 
-enum Wrong {
-    /// The patch does not fit the object.
-    Refused(String),
-    /// The patch is not one.
-    Malformed(String),
-}
-
-fn step(target: &mut Value, operation: &Value) -> Result<(), Wrong> {
+fn step(target: &mut Value, operation: &Value) -> Result<(), String> {
     let text = |key: &str| operation.get(key).and_then(Value::as_str);
-    let path = text("path").ok_or_else(|| Wrong::Malformed("missing path in a JSON patch operation".into()))?;
+    let path = text("path").ok_or_else(|| "it has no path".to_owned())?;
     let value = || operation.get("value").cloned().unwrap_or_default();
-    let from = || text("from").ok_or_else(|| Wrong::Malformed("missing from in a JSON patch operation".into()));
-    let missing = |op: &str, path: &str| {
-        Wrong::Refused(format!("{op} operation does not apply: doc is missing path: {path}: missing value"))
-    };
+    let from = || text("from").ok_or_else(|| "it does not say from where".to_owned());
+    let missing =
+        |op: &str, path: &str| format!("{op} operation does not apply: doc is missing path: {path}: missing value");
     match text("op").unwrap_or_default() {
         "add" => add(target, path, value()).ok_or_else(|| missing("add", path)),
         "remove" => take(target, path).map(drop).ok_or_else(|| missing("remove", path)),
@@ -89,9 +95,9 @@ fn step(target: &mut Value, operation: &Value) -> Result<(), Wrong> {
         "test" => match target.pointer(path) {
             Some(found) if *found == value() => Ok(()),
             None if value().is_null() => Ok(()),
-            _ => Err(Wrong::Refused(format!("testing value {path} failed: test failed"))),
+            _ => Err(format!("testing value {path} failed: test failed")),
         },
-        other => Err(Wrong::Malformed(format!("unexpected kind of operation in a JSON patch: {other}"))),
+        other => Err(format!("unexpected kind of operation: {other}")),
     }
 }
 

@@ -23,7 +23,30 @@ pub(crate) fn canonical(text: &str) -> Option<String> {
         let unit = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].get(power)?;
         return Some(format!("{}{amount}{unit}", if negative { "-" } else { "" }));
     }
-    let exponent: i32 = match suffix {
+    match power_of_ten(suffix) {
+        Some(exponent) => decimal(negative, number, exponent),
+        None => suffix.strip_prefix(['e', 'E']).and_then(|rest| rest.parse::<i32>().ok()).map(|_| text.to_owned()),
+    }
+}
+
+/// An amount in billionths, to compare it with another; none when it is not one, or too large to count.
+pub(crate) fn nano(text: &str) -> Option<i128> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && !"+-.".contains(c)).unwrap_or(text.len());
+    let (number, suffix) = text.split_at_checked(end)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits: i128 = format!("{whole}{fraction}").parse().ok()?;
+    let shift = 9 - i32::try_from(fraction.len()).ok()?;
+    let (factor, exponent) = match ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].iter().position(|unit| *unit == suffix) {
+        Some(power) => (1024i128.checked_pow(u32::try_from(power).ok()? + 1)?, 0),
+        None => (1, power_of_ten(suffix).or_else(|| suffix.strip_prefix(['e', 'E'])?.parse().ok())?),
+    };
+    let amount = digits.checked_mul(factor)?;
+    let power = 10i128.checked_pow((shift + exponent).unsigned_abs())?;
+    if shift + exponent >= 0 { amount.checked_mul(power) } else { Some(amount / power) }
+}
+
+fn power_of_ten(suffix: &str) -> Option<i32> {
+    Some(match suffix {
         "n" => -9,
         "u" => -6,
         "m" => -3,
@@ -34,9 +57,8 @@ pub(crate) fn canonical(text: &str) -> Option<String> {
         "T" => 12,
         "P" => 15,
         "E" => 18,
-        _ => return suffix.strip_prefix(['e', 'E']).and_then(|rest| rest.parse::<i32>().ok()).map(|_| text.to_owned()),
-    };
-    decimal(negative, number, exponent)
+        _ => return None,
+    })
 }
 
 /// Digits with a point, times a power of ten, with the largest unit that leaves whole numbers.
@@ -73,7 +95,16 @@ fn decimal(negative: bool, number: &str, exponent: i32) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::canonical;
+    use super::{canonical, nano};
+
+    #[test]
+    fn amounts_compare() {
+        assert_eq!(nano("1500m"), nano("1.5"));
+        assert_eq!(nano("1Ki"), nano("1024"));
+        assert_eq!(nano("2e3"), nano("2k"));
+        assert!(nano("64Mi") < nano("1Gi") && nano("-1") < nano("0"));
+        assert_eq!(nano("lots"), None);
+    }
 
     #[test]
     fn amounts_have_one_form() {

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 mod decode;
 mod normal;
 mod protobuf;
-pub(crate) use decode::decode;
+pub(crate) use decode::{Decoded, decode, json_kind, restore};
 pub(crate) use normal::normalise;
 pub(crate) use protobuf::from_protobuf;
 
@@ -92,6 +92,8 @@ impl Type {
 pub(crate) struct Schema {
     types: Vec<Type>,
     by_name: HashMap<String, usize>,
+    /// Scalars of a wrong type are told by whoever validates, not by whoever decodes.
+    lenient: bool,
 }
 
 impl Schema {
@@ -99,6 +101,11 @@ impl Schema {
     pub(crate) fn builtin() -> &'static Self {
         static BUILTIN: OnceLock<Schema> = OnceLock::new();
         BUILTIN.get_or_init(|| Self::parse(include_str!("../schema/kubernetes.txt")))
+    }
+
+    /// No types yet; scalars are looked at by whoever validates.
+    pub(crate) fn lenient() -> Self {
+        Self { lenient: true, ..Self::default() }
     }
 
     pub(crate) fn get(&self, index: usize) -> Option<&Type> {
@@ -130,7 +137,7 @@ impl Schema {
             let short = name.rsplit('.').next().unwrap_or_default();
             Type { name: name.to_owned(), fields, atomic: ATOMIC.contains(&short), open: false }
         });
-        Self { types: types.collect(), by_name }
+        Self { types: types.collect(), by_name, lenient: false }
     }
 }
 
@@ -186,6 +193,11 @@ const ALWAYS: &[(&str, &str)] = &[
     ("Event", "eventTime"),
     ("Event", "firstTimestamp"),
     ("Event", "lastTimestamp"),
+    ("Event", "deprecatedSource"),
+    ("Event", "deprecatedFirstTimestamp"),
+    ("Event", "deprecatedLastTimestamp"),
+    ("EndpointSlice", "endpoints"),
+    ("EndpointSlice", "ports"),
 ];
 
 fn read_field(of: &str, word: &str, types: &HashMap<String, usize>) -> Option<Field> {

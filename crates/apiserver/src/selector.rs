@@ -1,38 +1,39 @@
 //! Label and field selectors.
 
-use std::collections::BTreeMap;
-
 use memchr::memmem;
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::names;
 use crate::value;
 
-/// What selectors look at in an object.
+mod parse;
+
+/// What selectors look at in an object: its labels, its name, and the fields that its resource is selected by.
 #[derive(Debug, Default)]
 pub(crate) struct Attributes {
-    labels: BTreeMap<String, String>,
-    object: Value,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    fields: Box<[(Box<str>, Value)]>,
 }
 
 impl Attributes {
-    pub(crate) fn of(bytes: &[u8]) -> Self {
-        Self::of_value(serde_json::from_slice(bytes).unwrap_or_default())
-    }
-
-    /// The object, without what nobody selects by.
-    pub(crate) fn object(&self) -> &Value {
-        &self.object
-    }
-
-    pub(crate) fn of_value(mut object: Value) -> Self {
-        let labels = value::at(&object, "metadata.labels").as_object().map(|labels| {
-            labels.iter().map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
+    /// Reads an object; `fields` are the paths that matter besides name and namespace.
+    pub(crate) fn of<'a>(bytes: &[u8], fields: impl Iterator<Item = &'a str>) -> Self {
+        let object: Value = serde_json::from_slice(bytes).unwrap_or_default();
+        let labels = value::at(&object, "metadata.labels").as_object().into_iter().flatten();
+        let labels = labels.map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or_default().into()));
+        let fields = ["metadata.name", "metadata.namespace"].into_iter().chain(fields).filter_map(|path| {
+            let value = value::at(&object, path);
+            (!value.is_null()).then(|| (path.into(), value.clone()))
         });
-        // Never selected by, and half of an object.
-        value::remove(&mut object, "metadata.managedFields");
-        Self { labels: labels.unwrap_or_default(), object }
+        Self { labels: labels.collect(), fields: fields.collect() }
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self.labels.iter().find(|(own, _)| **own == *key).map(|(_, value)| &**value)
+    }
+
+    fn field(&self, path: &str) -> &Value {
+        self.fields.iter().find(|(own, _)| **own == *path).map_or(&Value::Null, |(_, value)| value)
     }
 }
 
@@ -67,8 +68,7 @@ impl Selector {
     }
 
     pub(crate) fn matches(&self, attributes: &Attributes) -> bool {
-        self.labels.matches(|key| attributes.labels.get(key).map(String::as_str))
-            && self.fields.matches(&attributes.object)
+        self.labels.matches(|key| attributes.label(key)) && self.fields.matches(|path| attributes.field(path))
     }
 
     /// Whether the object in these bytes matches; looks for the values before it reads the JSON.
@@ -82,7 +82,8 @@ impl Selector {
                 Test::Exists | Test::Above(_) | Test::Below(_) => found(key),
                 Test::NotIn(_) | Test::Absent => true,
             });
-        possible && (self.is_everything() || self.matches(&Attributes::of(bytes)))
+        let paths = self.fields.0.iter().map(|(path, _, _)| path.as_str());
+        possible && (self.is_everything() || self.matches(&Attributes::of(bytes, paths)))
     }
 
     /// The name that the field selector asks for, if it asks for one.
@@ -94,6 +95,9 @@ impl Selector {
             .map(|(_, _, name)| name.as_str())
     }
 }
+
+/// Switches that are off when they are not there.
+const OFF: &[&str] = &["spec.hostNetwork", "spec.unschedulable"];
 
 impl Fields {
     /// Reads `a.b=c,d!=e`; `known` says which paths the resource can be selected by,
@@ -121,11 +125,11 @@ impl Fields {
         Ok(Self(terms))
     }
 
-    fn matches(&self, object: &Value) -> bool {
+    fn matches<'a>(&self, field: impl Fn(&str) -> &'a Value) -> bool {
         self.0.iter().all(|(path, equal, wanted)| {
-            let found = match value::at(object, path) {
+            let found = match field(path) {
                 Value::String(text) => text == wanted,
-                Value::Null => wanted.is_empty() || wanted == "false" && path == "spec.unschedulable",
+                Value::Null => wanted.is_empty() || wanted == "false" && OFF.contains(&path.as_str()),
                 Value::Bool(value) => *wanted == if *value { "true" } else { "false" },
                 other => serde_json::from_str::<Value>(wanted).is_ok_and(|wanted| wanted == *other),
             };
@@ -137,31 +141,7 @@ impl Fields {
 impl Labels {
     /// Reads `a=b,c!=d,e in (f,g),h,!i`.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
-        let wrong = |why: String| Failure::bad_request(format!("unable to parse requirement: {why}"));
-        let mut requirements = Vec::new();
-        for term in split_terms(text) {
-            let term = term.trim();
-            if term.is_empty() {
-                if text.trim().is_empty() {
-                    continue;
-                }
-                return Err(wrong("found ',', expected: identifier after ','".into()));
-            }
-            let (key, test) =
-                read_term(term).ok_or_else(|| wrong(format!("couldn't parse the selector string \"{text}\"")))?;
-            if let Some(why) = names::qualified_name(&key).first() {
-                return Err(wrong(format!("<nil>: Invalid value: {key:?}: {why}")));
-            }
-            if let Test::In(values) | Test::NotIn(values) = &test {
-                for value in values {
-                    if let Some(why) = names::label_value(value).first() {
-                        return Err(wrong(format!("<nil>: Invalid value: {value:?}: {why}")));
-                    }
-                }
-            }
-            requirements.push((key, test));
-        }
-        Ok(Self(requirements))
+        parse::requirements(text).map(Self).map_err(Failure::bad_request)
     }
 
     /// Reads a `LabelSelector` object; an empty one selects everything.
@@ -202,51 +182,6 @@ impl Labels {
             (Test::In(_) | Test::Above(_) | Test::Below(_), None) => false,
         })
     }
-}
-
-/// Splits at commas that are not in parentheses.
-fn split_terms(text: &str) -> Vec<&str> {
-    let mut depth = 0u32;
-    text.split(|c: char| {
-        match c {
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        c == ',' && depth == 0
-    })
-    .collect()
-}
-
-fn read_term(term: &str) -> Option<(String, Test)> {
-    let own = |text: &str| text.trim().to_owned();
-    if let Some(key) = term.strip_prefix('!') {
-        return Some((own(key), Test::Absent));
-    }
-    if let Some((key, value)) = term.split_once("!=") {
-        return Some((own(key), Test::NotIn(vec![own(value)])));
-    }
-    if let Some((key, value)) = term.split_once("==").or_else(|| term.split_once('=')) {
-        return Some((own(key), Test::In(vec![own(value)])));
-    }
-    if let Some((key, value)) = term.split_once('>') {
-        return Some((own(key), Test::Above(value.trim().parse().ok()?)));
-    }
-    if let Some((key, value)) = term.split_once('<') {
-        return Some((own(key), Test::Below(value.trim().parse().ok()?)));
-    }
-    let mut words = term.splitn(2, char::is_whitespace);
-    let (key, rest) = (words.next()?, words.next().unwrap_or_default().trim());
-    let set = |rest: &str| -> Option<Vec<String>> {
-        Some(rest.trim().strip_prefix('(')?.strip_suffix(')')?.split(',').map(own).collect())
-    };
-    let test = match (rest.strip_prefix("in"), rest.strip_prefix("notin")) {
-        (Some(values), _) => Test::In(set(values)?),
-        (_, Some(values)) => Test::NotIn(set(values)?),
-        _ if rest.is_empty() => Test::Exists,
-        _ => return None,
-    };
-    Some((own(key), test))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, USER_AGENT};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, USER_AGENT};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -14,12 +14,14 @@ use crate::core::Core;
 use crate::failure::{Failure, Of};
 
 mod answer;
+pub(crate) mod availability;
 mod body;
 mod discovery;
 mod openapi;
 mod proxy;
 mod query;
 mod read;
+mod reading;
 mod target;
 mod watching;
 mod writing;
@@ -73,10 +75,12 @@ impl Asked {
 
 /// Answers a request; every failure is a `Status`.
 pub(crate) async fn serve(state: Arc<State>, certified: Option<User>, request: Request<Incoming>) -> Response<Body> {
-    match handle(&state, certified, request).await {
+    let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let response = match handle(&state, certified, request).await {
         Ok(response) => response,
         Err(failure) => answer::failure(&failure),
-    }
+    };
+    answer::in_media(&accept, response)
 }
 
 async fn handle(
@@ -90,7 +94,9 @@ async fn handle(
     let target = Target::parse(&path);
     let verb = target.verb(request.method(), &query);
     let (parts, body) = request.into_parts();
-    let asked = Asked { user, method: parts.method.clone(), path, query, headers: parts.headers.clone(), target, verb };
+    let mut asked =
+        Asked { user, method: parts.method.clone(), path, query, headers: parts.headers.clone(), target, verb };
+    asked.user = impersonate(state, &asked)?;
     authorize(state, &asked)?;
     let elsewhere = match (asked.path.strip_prefix("/apis/").and_then(|rest| rest.split_once('/')), &asked.target) {
         (Some((group, version)), Target::Path) => {
@@ -103,6 +109,7 @@ async fn handle(
     }
     let body = read(body).await?;
     match &asked.target {
+        Target::Resource(place) if !state.core.registry().has_group(&place.group) => Ok(answer::page_not_found()),
         Target::Path => discovery::path(state, &asked).await,
         Target::Resource(_) if asked.method == Method::GET => read::get(state, &asked),
         Target::Resource(_) => writing::write(state, &asked, &body),
@@ -125,26 +132,32 @@ fn authenticate(state: &State, certified: Option<User>, headers: &HeaderMap) -> 
         .get(AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.strip_prefix("Bearer "));
-    let user = match (certified, bearer) {
-        (Some(user), _) => user,
+    match (certified, bearer) {
+        (Some(user), _) => Ok(user),
         (None, Some(token)) => {
-            state.core.whose(token.trim(), &[]).map(|(user, _)| user).ok_or_else(Failure::unauthorized)?
+            state.core.whose(token.trim(), &[]).map(|(user, _)| user).map_err(|_| Failure::unauthorized())
         }
-        (None, None) => User::anonymous(),
-    };
-    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let Some(other) = header("impersonate-user") else { return Ok(user) };
-    let groups: Vec<_> = headers.get_all("impersonate-group").iter().filter_map(|value| value.to_str().ok()).collect();
+        (None, None) => Ok(User::anonymous()),
+    }
+}
+
+/// As whom somebody acts: as somebody else, if they ask for it and may.
+fn impersonate(state: &State, asked: &Asked) -> Result<User, Failure> {
+    let (user, other) = (&asked.user, asked.header("impersonate-user"));
+    if other.is_empty() {
+        return Ok(user.clone());
+    }
+    let groups = asked.headers.get_all("impersonate-group");
+    let groups: Vec<_> = groups.iter().filter_map(|value| value.to_str().ok()).collect();
     let may = |resource: &str, name: &str| {
         let access =
             Access { verb: "impersonate".into(), resource: resource.into(), name: name.into(), ..Access::default() };
-        match state.rbac.allows(&state.core, &user, &access) {
-            Some(_) => Ok(()),
-            None => Err(forbidden(&user, &access)),
-        }
+        state.rbac.allows(&state.core, user, &access).is_some()
     };
-    may("users", other)?;
-    groups.iter().try_for_each(|group| may("groups", group))?;
+    if !may("users", other) || !groups.iter().all(|group| may("groups", group)) {
+        let access = access(asked);
+        return Err(forbidden(user, &Access { verb: format!("impersonate-on:user-info:{}", access.verb), ..access }));
+    }
     let mut becomes = User::named(other, &groups);
     if let Some((namespace, _)) = other.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':')) {
         becomes.groups.extend(["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]);
@@ -152,8 +165,9 @@ fn authenticate(state: &State, certified: Option<User>, headers: &HeaderMap) -> 
     Ok(becomes)
 }
 
-fn authorize(state: &State, asked: &Asked) -> Result<(), Failure> {
-    let access = match &asked.target {
+/// What a request wants to do.
+fn access(asked: &Asked) -> Access {
+    match &asked.target {
         Target::Path => {
             Access { verb: asked.method.as_str().to_lowercase(), path: asked.path.clone(), ..Access::default() }
         }
@@ -166,7 +180,11 @@ fn authorize(state: &State, asked: &Asked) -> Result<(), Failure> {
             name: place.name.clone(),
             path: String::new(),
         },
-    };
+    }
+}
+
+fn authorize(state: &State, asked: &Asked) -> Result<(), Failure> {
+    let access = access(asked);
     match state.rbac.allows(&state.core, &asked.user, &access) {
         Some(_) => Ok(()),
         None => Err(forbidden(&asked.user, &access)),

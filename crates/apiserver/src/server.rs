@@ -17,10 +17,11 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
 use crate::allocate::Allocator;
-use crate::auth::{Authority, Rbac, Signer, User, subject};
+use crate::auth::{Authority, FRONT_PROXY, Rbac, Signer, certified};
 use crate::core::Core;
 use crate::local::Local;
 use crate::serve::{self, Backends, Never, State};
+use crate::snapshot::Disk;
 use crate::store::Shelves;
 use crate::{bootstrap, controllers, snapshot, tls};
 
@@ -41,6 +42,10 @@ pub struct Options {
     pub bookmark_every: Duration,
     /// Runs the controllers: EndpointSlices, workloads, namespaces, garbage collection.
     pub controllers: bool,
+    /// Takes the taint `not-ready` off Nodes that say that they are ready.
+    pub ready_nodes: bool,
+    /// Where the Pod CIDRs of Nodes come from, one a family; without any, Nodes bring their own or have none.
+    pub pod_cidrs: Vec<IpNet>,
     /// More names and addresses for the server's certificate.
     pub names: Vec<String>,
 }
@@ -55,6 +60,8 @@ impl Default for Options {
             history: 8192,
             bookmark_every: Duration::from_secs(60),
             controllers: true,
+            ready_nodes: true,
+            pod_cidrs: Vec::new(),
             names: Vec::new(),
         }
     }
@@ -106,9 +113,8 @@ impl ApiServer {
         let signer = Signer::load(directory).map_err(data)?;
         let allocator = Allocator::new(options.service_cidrs.clone(), options.node_ports.clone());
         let core = Core::new(Shelves::new(options.history), allocator, signer, authority.pem.clone());
-        if let Some(directory) = directory {
-            snapshot::read(&core, &directory.join(snapshot::FILE)).map_err(|error| data(error.into()))?;
-        }
+        let disk = directory.map(|directory| Disk::open(&core, directory)).transpose();
+        let disk = disk.map_err(|error| data(error.into()))?;
         bootstrap::bootstrap(&core);
         let core = Arc::new(core);
 
@@ -125,18 +131,25 @@ impl ApiServer {
         names.sort();
         names.dedup();
         let config = tls::server(&authority, &names).map_err(StartError::Certificates)?;
+        let front = authority.client(FRONT_PROXY, None).map_err(|error| StartError::Certificates(error.into()))?;
         let (ending, ended) = watch::channel(false);
         let state = Arc::new(State {
             core: core.clone(),
             rbac: Rbac::default(),
-            backends: Backends::default(),
+            backends: Backends::new(front),
             bookmark_every: options.bookmark_every,
             ending: ended.clone(),
         });
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let mut tasks = vec![tokio::spawn(accept(listener, acceptor, state.clone()))];
+        if let Some(disk) = disk {
+            tasks.push(tokio::spawn(snapshot::follow(core.clone(), disk, ended.clone())));
+        }
         if options.controllers {
-            tasks.push(tokio::spawn(controllers::run(core, ended)));
+            tasks.push(tokio::spawn(serve::availability::run(state.clone())));
+            tasks.push(tokio::spawn(controllers::definitions::run(core.clone(), ended.clone())));
+            let settings = controllers::Settings { ready_nodes: options.ready_nodes, pod_cidrs: options.pod_cidrs };
+            tasks.push(tokio::spawn(controllers::run(core, settings, ended)));
         }
         Ok(Self { state, address, authority, data_dir: options.data_dir, ending, tasks })
     }
@@ -207,7 +220,7 @@ impl ApiServer {
             let _ = task.await;
         }
         match &self.data_dir {
-            Some(directory) => snapshot::write(&self.state.core, &directory.join(snapshot::FILE)),
+            Some(directory) => snapshot::close(&self.state.core, directory),
             None => Ok(()),
         }
     }
@@ -256,8 +269,7 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, state: Arc<State>)
             return;
         }
     };
-    let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).and_then(|der| subject(der));
-    let user = shown.map(|(name, groups)| User::named(&name, &groups.iter().map(String::as_str).collect::<Vec<_>>()));
+    let user = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).and_then(|der| certified(der));
     let service = service_fn(move |request| {
         let (state, user) = (state.clone(), user.clone());
         async move { Ok::<_, Never>(serve::serve(state, user, request).await) }

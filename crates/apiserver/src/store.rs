@@ -5,16 +5,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
-use std::sync::{Arc, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::selector::Attributes;
-
 mod encode;
+mod event;
 pub(crate) use encode::{encode, frame, write};
+pub(crate) use event::{Change, Event};
 
 /// An object at one revision.
 #[derive(Clone, Debug)]
@@ -27,48 +27,6 @@ impl Stored {
     /// The object; what is stored is JSON that this program wrote.
     pub(crate) fn value(&self) -> Value {
         serde_json::from_slice(&self.bytes).unwrap_or_default()
-    }
-}
-
-/// What happened to an object.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Change {
-    Added,
-    Modified,
-    Deleted,
-}
-
-impl Change {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Added => "ADDED",
-            Self::Modified => "MODIFIED",
-            Self::Deleted => "DELETED",
-        }
-    }
-}
-
-/// One entry of the history.
-#[derive(Debug)]
-pub(crate) struct Event {
-    pub(crate) change: Change,
-    pub(crate) key: Box<str>,
-    /// The object after the change, or as it was last.
-    pub(crate) object: Stored,
-    /// The object before.
-    pub(crate) before: Option<Stored>,
-    /// The line that watchers without a selector get.
-    pub(crate) frame: Bytes,
-    attributes: OnceLock<(Attributes, Option<Attributes>)>,
-}
-
-impl Event {
-    /// What selectors look at, after and before; read from the bytes once for all watchers.
-    pub(crate) fn attributes(&self) -> &(Attributes, Option<Attributes>) {
-        self.attributes.get_or_init(|| {
-            let before = self.before.as_ref().map(|before| Attributes::of(&before.bytes));
-            (Attributes::of(&self.object.bytes), before)
-        })
     }
 }
 
@@ -92,6 +50,8 @@ pub(crate) struct Compacted {
 struct Shelf {
     objects: BTreeMap<Box<str>, Stored>,
     history: VecDeque<Arc<Event>>,
+    /// Bytes of the objects in the history.
+    held: usize,
     /// Revision of the last event that is no longer kept.
     floor: u64,
     latest: watch::Sender<u64>,
@@ -99,23 +59,40 @@ struct Shelf {
 
 impl Shelf {
     fn new(floor: u64) -> Self {
-        Self { objects: BTreeMap::new(), history: VecDeque::new(), floor, latest: watch::Sender::new(floor) }
+        Self { objects: BTreeMap::new(), history: VecDeque::new(), held: 0, floor, latest: watch::Sender::new(floor) }
     }
 }
 
 struct Inner {
     revision: u64,
+    /// Nothing is known of what happened up to here: it was before the snapshot.
+    dawn: u64,
     shelves: BTreeMap<Arc<str>, Shelf>,
 }
+
+impl Inner {
+    fn shelf(&mut self, name: &Arc<str>) -> &mut Shelf {
+        let dawn = self.dawn;
+        self.shelves.entry(name.clone()).or_insert_with(|| Shelf::new(dawn))
+    }
+}
+
+/// Bytes of objects that the history of a resource holds at most: large objects are forgotten sooner.
+const HELD: usize = 64 << 20;
 
 /// All objects of a server.
 pub(crate) struct Shelves {
     inner: RwLock<Inner>,
     /// Events kept for each resource.
     kept: usize,
+    /// Bytes of their objects kept for each resource.
+    held: usize,
     /// The revision of the latest write of any resource.
     writes: watch::Sender<u64>,
 }
+
+/// What happened to which resource.
+pub(crate) type Happened = (Arc<str>, Arc<Event>);
 
 /// A resource and its objects by key.
 pub(crate) type Dumped = (Arc<str>, Vec<(Box<str>, Stored)>);
@@ -124,12 +101,19 @@ pub(crate) type Dumped = (Arc<str>, Vec<(Box<str>, Stored)>);
 pub(crate) struct Page {
     pub(crate) revision: u64,
     pub(crate) objects: Vec<(Box<str>, Stored)>,
+    /// How many objects come after those.
+    pub(crate) left: usize,
 }
 
 impl Shelves {
     pub(crate) fn new(kept: usize) -> Self {
+        Self::bounded(kept, HELD)
+    }
+
+    fn bounded(kept: usize, held: usize) -> Self {
         Self {
-            inner: RwLock::new(Inner { revision: 1, shelves: BTreeMap::new() }),
+            held,
+            inner: RwLock::new(Inner { revision: 1, dawn: 0, shelves: BTreeMap::new() }),
             kept: kept.max(1),
             writes: watch::Sender::new(1),
         }
@@ -161,28 +145,28 @@ impl Shelves {
         on: Expect,
     ) -> Result<Stored, Unexpected> {
         let mut inner = self.write();
-        let Inner { revision, shelves } = &mut *inner;
-        let place = shelves.entry(shelf.clone()).or_insert_with(|| Shelf::new(*revision));
+        let next = inner.revision + 1;
+        let place = inner.shelf(shelf);
         let before = place.objects.get(key).cloned();
         match (&before, on) {
             (None, Expect::Absent) => {}
             (Some(before), Expect::Revision(revision)) if before.revision == revision => {}
             _ => return Err(Unexpected),
         }
-        *revision += 1;
-        crate::value::set(object, "metadata.resourceVersion", revision.to_string());
+        crate::value::set(object, "metadata.resourceVersion", next.to_string());
         let change = if before.is_some() { Change::Modified } else { Change::Added };
         let (frame, bytes) = encode(change, object);
-        let stored = Stored { revision: *revision, bytes };
+        let stored = Stored { revision: next, bytes };
         place.objects.insert(key.into(), stored.clone());
         self.record(place, change, key, stored.clone(), before, frame);
+        inner.revision = next;
         Ok(stored)
     }
 
     /// Removes an object; `last` is how watchers see it go.
     pub(crate) fn remove(&self, shelf: &str, key: &str, last: &mut Value, at: u64) -> Result<Stored, Unexpected> {
         let mut inner = self.write();
-        let Inner { revision, shelves } = &mut *inner;
+        let Inner { revision, shelves, .. } = &mut *inner;
         let place = shelves.get_mut(shelf).ok_or(Unexpected)?;
         let before = place.objects.get(key).filter(|object| object.revision == at).cloned().ok_or(Unexpected)?;
         *revision += 1;
@@ -204,38 +188,53 @@ impl Shelves {
         frame: Bytes,
     ) {
         let revision = object.revision;
-        let event = Event { change, key: key.into(), object, before, frame, attributes: OnceLock::new() };
+        let event = Event::new(change, key, object, before, frame);
+        shelf.held += event.frame.len();
         shelf.history.push_back(Arc::new(event));
-        while shelf.history.len() > self.kept {
-            shelf.floor = shelf.history.pop_front().map_or(shelf.floor, |event| event.object.revision);
+        while shelf.history.len() > self.kept || (shelf.held > self.held && shelf.history.len() > 1) {
+            let Some(oldest) = shelf.history.pop_front() else { break };
+            shelf.held -= oldest.frame.len();
+            shelf.floor = oldest.object.revision;
         }
         shelf.latest.send_replace(revision);
         self.writes.send_replace(revision);
     }
 
-    /// Forgets the history up to now, so that watches from before end and lists start anew.
+    /// Forgets the history up to now: lists and watches of a time before the last change of a resource start anew.
     pub(crate) fn compact(&self) {
-        let mut inner = self.write();
-        let revision = inner.revision;
-        for shelf in inner.shelves.values_mut() {
+        for shelf in self.write().shelves.values_mut() {
+            shelf.floor = shelf.history.back().map_or(shelf.floor, |event| event.object.revision);
             shelf.history.clear();
-            shelf.floor = revision;
+            shelf.held = 0;
         }
     }
 
     /// The objects whose keys start with `prefix`, after the key `after`, as they were at revision `at` or as they are.
     pub(crate) fn list(&self, shelf: &str, prefix: &str, after: &str, at: Option<u64>) -> Result<Page, Compacted> {
+        self.page(shelf, prefix, after, at, usize::MAX)
+    }
+
+    /// The first `most` objects of a list.
+    pub(crate) fn page(
+        &self,
+        shelf: &str,
+        prefix: &str,
+        after: &str,
+        at: Option<u64>,
+        most: usize,
+    ) -> Result<Page, Compacted> {
         let inner = self.read();
         let revision = inner.revision;
         let Some(place) = inner.shelves.get(shelf) else {
-            return Ok(Page { revision: at.unwrap_or(revision), objects: Vec::new() });
+            return Ok(Page { revision: at.unwrap_or(revision), objects: Vec::new(), left: 0 });
         };
         let from = if after.is_empty() { Bound::Included(prefix) } else { Bound::Excluded(after) };
         let range = place.objects.range::<str, _>((from, Bound::Unbounded));
-        let current =
+        let mut current =
             range.take_while(|(key, _)| key.starts_with(prefix)).map(|(key, object)| (key.clone(), object.clone()));
         let Some(at) = at.filter(|&at| at < revision) else {
-            return Ok(Page { revision, objects: current.collect() });
+            let objects = current.by_ref().take(most).collect();
+            return Ok(Page { revision, objects, left: current.count() });
         };
         if at < place.floor {
             return Err(Compacted { oldest: place.floor });
@@ -251,7 +250,8 @@ impl Shelves {
                 None => objects.remove(&event.key),
             };
         }
-        Ok(Page { revision: at, objects: objects.into_iter().collect() })
+        let left = objects.len().saturating_sub(most);
+        Ok(Page { revision: at, objects: objects.into_iter().take(most).collect(), left })
     }
 
     /// How many objects a resource has.
@@ -276,9 +276,7 @@ impl Shelves {
 
     /// Says when the resource changes; holds the revision of its latest change.
     pub(crate) fn subscribe(&self, shelf: &Arc<str>) -> watch::Receiver<u64> {
-        let mut inner = self.write();
-        let revision = inner.revision;
-        inner.shelves.entry(shelf.clone()).or_insert_with(|| Shelf::new(revision)).latest.subscribe()
+        self.write().shelf(shelf).latest.subscribe()
     }
 
     /// Up to `most` events after a revision, and the revision up to which that is all there is.
@@ -297,6 +295,21 @@ impl Shelves {
         Ok((events, upto))
     }
 
+    /// All events of all resources after a revision, in order, and the revision up to which that is all there is.
+    pub(crate) fn all_since(&self, after: u64) -> Result<(Vec<Happened>, u64), Compacted> {
+        let inner = self.read();
+        let mut all = Vec::new();
+        for (name, shelf) in &inner.shelves {
+            if after < shelf.floor {
+                return Err(Compacted { oldest: shelf.floor });
+            }
+            let start = shelf.history.partition_point(|event| event.object.revision <= after);
+            all.extend(shelf.history.iter().skip(start).map(|event| (name.clone(), event.clone())));
+        }
+        all.sort_by_key(|(_, event)| event.object.revision);
+        Ok((all, inner.revision))
+    }
+
     /// Everything, for a snapshot: the revision, and the objects by shelf and key.
     pub(crate) fn dump(&self) -> (u64, Vec<Dumped>) {
         let inner = self.read();
@@ -310,18 +323,22 @@ impl Shelves {
     pub(crate) fn restore(&self, revision: u64, objects: impl Iterator<Item = (Arc<str>, Box<str>, Value)>) {
         let mut inner = self.write();
         inner.revision = inner.revision.max(revision);
-        let floor = inner.revision;
+        inner.dawn = inner.revision;
         for (shelf, key, object) in objects {
-            let revision = crate::value::text(&object, "metadata.resourceVersion").parse().unwrap_or(floor);
+            let revision = crate::value::text(&object, "metadata.resourceVersion").parse().unwrap_or(revision);
             let (_, bytes) = encode(Change::Added, &object);
-            let place = inner.shelves.entry(shelf).or_insert_with(|| Shelf::new(floor));
-            place.objects.insert(key, Stored { revision, bytes });
+            inner.shelf(&shelf).objects.insert(key, Stored { revision, bytes });
         }
     }
 
-    /// Forgets a resource and all its objects, without telling watchers: for custom resources that are gone.
+    /// Forgets a resource and all its objects, and ends its watches: for custom resources that are gone.
     pub(crate) fn drop_shelf(&self, shelf: &str) {
-        self.write().shelves.remove(shelf);
+        let mut inner = self.write();
+        let revision = inner.revision;
+        if let Some(place) = inner.shelves.get_mut(shelf) {
+            // Should the resource come back, nobody goes on where they were.
+            *place = Shelf::new(revision);
+        }
     }
 }
 

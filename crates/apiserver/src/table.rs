@@ -20,6 +20,9 @@ pub(crate) enum Include {
 /// A table of objects; `metadata` is that of the list.
 pub(crate) fn table(resource: &Resource, objects: &[Value], metadata: Value, include: Include, headers: bool) -> Value {
     let rows: Vec<_> = objects.iter().map(|object| row(resource, object, include)).collect();
+    // What is served by the part for definitions has no rows where others have none in them.
+    let bare = resource.custom.is_some() || resource.group == "apiextensions.k8s.io";
+    let rows = if rows.is_empty() && bare { Value::Null } else { rows.into() };
     let headers = if headers { definitions(resource) } else { Value::Null };
     json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": headers, "rows": rows})
 }
@@ -29,11 +32,23 @@ fn row(resource: &Resource, object: &Value, include: Include) -> Value {
         Some(custom) => std::iter::once(at(object, "metadata.name").clone())
             .chain(custom.columns.iter().map(|column| custom_cell(column, object)))
             .collect(),
-        None => resource.rules.columns.iter().map(|column| (column.cell)(object)).collect(),
+        None => {
+            let mut kept = object.clone();
+            if let Some(twin) = resource.twin {
+                twin.keep(&mut kept);
+            }
+            resource.rules.columns.iter().map(|column| (column.cell)(&kept)).collect()
+        }
     };
     let mut row = json!({"cells": cells});
+    if resource.group.is_empty()
+        && resource.kind == "Pod"
+        && let Some(conditions) = columns::conditions(object)
+    {
+        value::set(&mut row, "conditions", conditions);
+    }
     match include {
-        Include::None => {}
+        Include::None => value::set(&mut row, "object", Value::Null),
         Include::Metadata => value::set(&mut row, "object", partial(object)),
         Include::Object => value::set(&mut row, "object", object.clone()),
     }

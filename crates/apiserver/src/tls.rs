@@ -10,7 +10,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName,
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig, SignatureScheme};
 
-use crate::auth::Authority;
+use crate::auth::{Authority, Identity};
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -33,19 +33,21 @@ pub(crate) fn server(authority: &Authority, names: &[String]) -> Result<ServerCo
     Ok(config)
 }
 
-/// Believes certificates of an authority (PEM in base64), or any when that is asked for.
-pub(crate) fn client(ca: &str, insecure: bool) -> Result<ClientConfig, Failed> {
+/// Believes certificates of an authority (PEM in base64), or any when that is asked for; shows who it is.
+pub(crate) fn client(ca: &str, insecure: bool, identity: &Identity) -> Result<ClientConfig, Failed> {
     let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let chain = vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes())?];
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?;
     if insecure {
         let verifier = Arc::new(Anybody(provider()));
-        return Ok(config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth());
+        return Ok(config.dangerous().with_custom_certificate_verifier(verifier).with_client_auth_cert(chain, key)?);
     }
     let mut roots = RootCertStore::empty();
     let pem = base64::engine::general_purpose::STANDARD.decode(ca)?;
     for certificate in CertificateDer::pem_slice_iter(&pem) {
         roots.add(certificate?)?;
     }
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
+    Ok(config.with_root_certificates(roots).with_client_auth_cert(chain, key)?)
 }
 
 /// For APIServices with `insecureSkipTLSVerify`.

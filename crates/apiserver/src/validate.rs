@@ -1,5 +1,7 @@
 //! What makes an object invalid, in the words of the real server.
 
+use std::net::IpAddr;
+
 use serde_json::{Value, json};
 
 use crate::failure::FieldError;
@@ -7,17 +9,21 @@ use crate::names::{self, NameRule};
 use crate::value::{at, items, text};
 
 mod config;
+mod event;
+mod node;
 mod pod;
 mod policy;
 mod service;
 mod workload;
-pub(crate) use config::{
-    api_service, binding, binding_update, config_map, custom_definition, role, secret, secret_update,
-};
+pub(crate) use config::{api_service, binding, binding_update, config_map, role, secret, secret_update};
+pub(crate) use event::{event, new_event};
+pub(crate) use node::{lease, node, node_update};
 pub(crate) use pod::{pod, pod_update, template};
 pub(crate) use policy::{endpoint_slice, endpoint_slice_update, network_policy};
-pub(crate) use service::{service, service_update};
+pub(crate) use service::{service, service_update, service_warnings};
 pub(crate) use workload::{selector_update, workload};
+
+const CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
 /// A list of what is wrong.
 pub(crate) type Errors = Vec<FieldError>;
@@ -27,6 +33,11 @@ pub(crate) fn none(_: &Value, _: &mut Errors) {}
 
 /// Nothing to object to in a change.
 pub(crate) fn no_update(_: &Value, _: &Value, _: &mut Errors) {}
+
+/// Nothing to say of an object that is good.
+pub(crate) fn no_warnings(_: &Value) -> Vec<String> {
+    Vec::new()
+}
 
 /// Checks what all objects have in common.
 pub(crate) fn metadata(object: &Value, namespaced: bool, rule: NameRule, errors: &mut Errors) {
@@ -66,29 +77,40 @@ pub(crate) fn metadata(object: &Value, namespaced: bool, rule: NameRule, errors:
             }
         }
     }
-    let controllers = items(object, "metadata.ownerReferences").iter().filter(|owner| at(owner, "controller") == true);
-    if controllers.count() > 1 {
-        let why = "Only one reference can have Controller set to true";
-        errors.push(FieldError::invalid("metadata.ownerReferences", at(object, "metadata.ownerReferences"), why));
+    let owners = items(object, "metadata.ownerReferences");
+    let mut controllers = owners.iter().filter(|owner| at(owner, "controller") == true);
+    if let (Some(one), Some(other)) = (controllers.next(), controllers.next()) {
+        let shown: Vec<_> = owners.iter().map(shown_owner).collect();
+        let [one, other] = [one, other].map(|owner| format!("{}/{}", text(owner, "kind"), text(owner, "name")));
+        let what = "Only one reference can have Controller set to true. Found \"true\" in references for";
+        let why = &format!("{what} {one} and {other}");
+        errors.push(FieldError::invalid_shown("metadata.ownerReferences", &format!("[{}]", shown.join(",")), why));
     }
     for finalizer in items(object, "metadata.finalizers") {
-        let name = finalizer.as_str().unwrap_or_default();
-        let wrong = names::qualified_name(name);
-        let standard = matches!(name, "orphan" | "foregroundDeletion" | "kubernetes");
-        for why in &wrong {
-            errors.push(FieldError::invalid("metadata.finalizers", finalizer, why));
-        }
-        if wrong.is_empty() && !name.contains('/') && !standard {
-            let why = "name is neither a standard finalizer name nor is it fully qualified";
-            errors.push(FieldError::invalid("metadata.finalizers", finalizer, why));
+        for why in names::qualified_name(finalizer.as_str().unwrap_or_default()) {
+            errors.push(FieldError::invalid("metadata.finalizers", finalizer, &why));
         }
     }
+    for (index, finalizer) in items(object, "metadata.finalizers").iter().enumerate() {
+        let name = finalizer.as_str().unwrap_or_default();
+        if !name.contains('/') && !matches!(name, "orphan" | "foregroundDeletion" | "kubernetes") {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(format!("metadata.finalizers[{index}]"), finalizer, why));
+        }
+    }
+}
+
+/// A reference to an owner the way Go shows it: in the order of its fields.
+fn shown_owner(owner: &Value) -> String {
+    let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"].into_iter();
+    let given = fields.filter_map(|key| Some(format!("{key:?}:{}", owner.get(key)?)));
+    format!("{{{}}}", given.collect::<Vec<_>>().join(","))
 }
 
 /// Checks labels wherever they are.
 pub(crate) fn labels(labels: &Value, field: &str, errors: &mut Errors) {
     for (key, value) in labels.as_object().into_iter().flatten() {
-        for why in names::qualified_name(key) {
+        for why in names::label_key(key) {
             errors.push(FieldError::invalid(field, &json!(key), &why));
         }
         for why in names::label_value(value.as_str().unwrap_or_default()) {
@@ -130,7 +152,9 @@ pub(crate) fn no_new_finalizers(new: &Value, old: &Value, errors: &mut Errors) {
         .collect();
     if !at(old, "metadata.deletionTimestamp").is_null() && !added.is_empty() {
         let why = "no new finalizers can be added if the object is being deleted, found new finalizers";
-        errors.push(FieldError::forbidden("metadata.finalizers", &format!("{why} []string{{{}}}", added.join(", "))));
+        let error = FieldError::forbidden("metadata.finalizers", &format!("{why} []string{{{}}}", added.join(", ")));
+        // The real server looks twice, and gives the cause twice.
+        errors.extend([error.clone(), error]);
     }
 }
 
@@ -169,6 +193,45 @@ pub(crate) fn label_selector(selector: &Value, field: &str, errors: &mut Errors)
                 errors.push(FieldError::invalid(format!("{field}.values[{value_index}]"), value, &why));
             }
         }
+    }
+}
+
+/// An address; what is none is noted.
+pub(crate) fn address_of(value: &Value, field: impl Into<String>, errors: &mut Errors) -> Option<IpAddr> {
+    let address = value.as_str().unwrap_or_default().parse().ok();
+    if address.is_none() {
+        let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+        errors.push(FieldError::invalid(field, value, why));
+    }
+    address
+}
+
+/// An address that others may send to must not mean something special.
+pub(crate) fn ordinary(address: IpAddr, value: &Value, field: &str, errors: &mut Errors) {
+    let link_local = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    let link_multicast = match address {
+        IpAddr::V4(address) => address.octets().starts_with(&[224, 0, 0]),
+        IpAddr::V6(address) => address.segments().first().is_some_and(|first| first & 0xff0f == 0xff02),
+    };
+    if address.is_unspecified() {
+        errors.push(FieldError::invalid(field, value, &format!("may not be unspecified ({address})")));
+    }
+    if address.is_loopback() {
+        errors.push(FieldError::invalid(field, value, "may not be in the loopback range (127.0.0.0/8, ::1/128)"));
+    }
+    if link_local {
+        errors.push(FieldError::invalid(
+            field,
+            value,
+            "may not be in the link-local range (169.254.0.0/16, fe80::/10)",
+        ));
+    }
+    if link_multicast {
+        let why = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)";
+        errors.push(FieldError::invalid(field, value, why));
     }
 }
 

@@ -73,6 +73,21 @@ pub(crate) fn remove(value: &mut Value, path: &str) -> Option<Value> {
     }
 }
 
+/// Makes fractions that are whole numbers such: `2.0` is 2.
+pub(crate) fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let whole = number.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < 9e15);
+            if let Some(whole) = whole.and_then(|whole| format!("{whole:.0}").parse::<i64>().ok()) {
+                *value = whole.into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(map) => map.values_mut().for_each(whole_numbers),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
 /// Makes what is at `path` in `to` what it is in `from`, also when it is nothing.
 pub(crate) fn copy(from: &Value, to: &mut Value, path: &str) {
     match at(from, path) {
@@ -86,6 +101,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn whole_numbers_are_such() {
+        let mut value = json!({"a": [2.0, 2.5, -0.0, 1e300], "b": 7});
+        whole_numbers(&mut value);
+        assert_eq!(value, json!({"a": [2, 2.5, 0, 1e300], "b": 7}));
+    }
 
     #[test]
     fn paths_reach_into_objects_and_make_them() {

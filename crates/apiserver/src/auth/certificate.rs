@@ -6,6 +6,12 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
 };
+use serde_json::json;
+
+use super::User;
+
+/// The name under which the server sends requests on to others, who believe it whom they are from.
+pub(crate) const FRONT_PROXY: &str = "front-proxy";
 
 /// A certificate and its key, as PEM.
 #[derive(Clone, Debug)]
@@ -86,8 +92,18 @@ fn name(common: &str, organization: Option<&str>) -> DistinguishedName {
     name
 }
 
+/// Who shows a certificate, and which one it is.
+pub(crate) fn certified(der: &[u8]) -> Option<User> {
+    let (name, groups) = subject(der)?;
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, der);
+    let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let groups: Vec<_> = groups.iter().map(String::as_str).collect();
+    let extra = json!({"authentication.kubernetes.io/credential-id": [format!("X509SHA256={digest}")]});
+    Some(User { extra, ..User::named(&name, &groups) })
+}
+
 /// The common name and the organizations of a certificate (DER) whose signature has been checked.
-pub(crate) fn subject(der: &[u8]) -> Option<(String, Vec<String>)> {
+fn subject(der: &[u8]) -> Option<(String, Vec<String>)> {
     let (certificate, _) = element(der)?;
     let (body, _) = element(certificate)?;
     let mut rest = body;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Access, Rbac, User};
 use crate::core::Core;
-use crate::failure::Failure;
+use crate::failure::{Failure, FieldError};
 use crate::value::{at, items, set, text};
 
 /// Answers a review: the same object with its status.
@@ -22,14 +22,25 @@ pub(crate) fn answer(
     if at(&review, "metadata").is_null() {
         set(&mut review, "metadata", json!({}));
     }
+    if kind.ends_with("AccessReview") {
+        well_put(kind, at(&review, "spec"))?;
+    }
     let status = match kind {
         "TokenReview" if text(&review, "spec.token").is_empty() => {
             return Err(Failure::bad_request("token is required for TokenReview in authentication"));
         }
         "TokenReview" => token(core, &review),
-        "SelfSubjectReview" => json!({"userInfo": asker.to_json()}),
+        "SelfSubjectReview" => {
+            set(&mut review, "metadata.creationTimestamp", crate::moment::now());
+            json!({"userInfo": asker.to_json()})
+        }
         "SelfSubjectAccessReview" => access(core, rbac, asker, &Access::of_review(at(&review, "spec"))),
-        "SelfSubjectRulesReview" => rules(&rbac.rules(core, asker, text(&review, "spec.namespace"))),
+        "SelfSubjectRulesReview" => {
+            let rules = rules(&rbac.rules(core, asker, text(&review, "spec.namespace")));
+            // The answer does not repeat the question.
+            set(&mut review, "spec", json!({}));
+            rules
+        }
         _ => {
             let spec = at(&review, "spec");
             let groups = items(spec, "groups").iter().filter_map(Value::as_str).map(str::to_owned).collect();
@@ -54,11 +65,25 @@ pub(crate) fn answer(
     Ok(review)
 }
 
+/// A question about access is about somebody, and about one thing.
+fn well_put(kind: &str, spec: &Value) -> Result<(), Failure> {
+    let mut errors = Vec::new();
+    if at(spec, "resourceAttributes").is_null() == at(spec, "nonResourceAttributes").is_null() {
+        let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        errors.push(FieldError::invalid("spec.resourceAttributes", at(spec, "resourceAttributes"), why));
+    }
+    if !kind.starts_with("Self") && text(spec, "user").is_empty() && items(spec, "groups").is_empty() {
+        let why = "at least one of user or group must be specified";
+        errors.push(FieldError::invalid("spec.user", &json!(""), why));
+    }
+    if errors.is_empty() { Ok(()) } else { Err(Failure::invalid("authorization.k8s.io", "", "", &errors)) }
+}
+
 fn token(core: &Core, review: &Value) -> Value {
     let audiences: Vec<_> = items(review, "spec.audiences").iter().filter_map(Value::as_str).collect();
     match core.whose(text(review, "spec.token"), &audiences) {
-        Some((user, audiences)) => json!({"authenticated": true, "user": user.to_json(), "audiences": audiences}),
-        None => json!({"user": {}, "error": "invalid bearer token"}),
+        Ok((user, audiences)) => json!({"authenticated": true, "user": user.to_json(), "audiences": audiences}),
+        Err(why) => json!({"user": {}, "error": why}),
     }
 }
 

@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 
 use super::User;
 use crate::core::Core;
-use crate::failure::Failure;
+use crate::failure::{Failure, FieldError, Of};
 use crate::moment;
-use crate::value::{at, items, text};
+use crate::value::{at, default_to, items, set, text};
 
 /// Whom tokens are for when nobody says otherwise.
-const AUDIENCE: &str = "https://kubernetes.default.svc";
+pub(crate) const AUDIENCE: &str = "https://kubernetes.default.svc";
 
 /// Signs tokens and checks signatures.
 pub(crate) struct Signer {
@@ -56,9 +56,23 @@ impl Signer {
         Ok(Self { key: EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &bytes)? })
     }
 
+    /// The public key, as those who check tokens themselves ask for it (RFC 7517).
+    pub(crate) fn keys(&self) -> Value {
+        // A point, uncompressed: a mark and the two coordinates.
+        let point = self.key.public_key().as_ref();
+        let part = |from: usize| URL_SAFE_NO_PAD.encode(point.get(from..from + 32).unwrap_or_default());
+        let key = json!({"use": "sig", "kty": "EC", "kid": self.id(), "crv": "P-256", "alg": "ES256", "x": part(1), "y": part(33)});
+        json!({"keys": [key]})
+    }
+
+    fn id(&self) -> String {
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, self.key.public_key().as_ref());
+        URL_SAFE_NO_PAD.encode(digest.as_ref())
+    }
+
     fn sign(&self, claims: &Value) -> Result<String, Failure> {
         let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
-        let head = json!({"alg": "ES256", "typ": "JWT"}).to_string();
+        let head = json!({"alg": "ES256", "kid": self.id()}).to_string();
         let text = format!("{}.{}", encode(head.as_bytes()), encode(claims.to_string().as_bytes()));
         let signature = self.key.sign(&SystemRandom::new(), text.as_bytes());
         let signature = signature.map_err(|_| Failure::internal("a token could not be signed"))?;
@@ -77,6 +91,31 @@ impl Signer {
 }
 
 impl Core {
+    /// Answers a TokenRequest for an account.
+    pub(crate) fn token_request(&self, account: &Value, mut request: Value) -> Result<Value, Failure> {
+        let seconds = at(&request, "spec.expirationSeconds");
+        if seconds.as_i64().is_some_and(|seconds| seconds < 600) {
+            let why = "may not specify a duration less than 10 minutes";
+            let errors = [FieldError::invalid("spec.expirationSeconds", seconds, why)];
+            return Err(Failure::invalid("authentication.k8s.io", "TokenRequest", "", &errors));
+        }
+        let (token, until) = self.token(account, &request)?;
+        let metadata = json!({
+            "name": at(account, "metadata.name"), "namespace": at(account, "metadata.namespace"), "uid": at(account, "metadata.uid"),
+            "creationTimestamp": moment::now(),
+        });
+        set(&mut request, "kind", "TokenRequest");
+        set(&mut request, "apiVersion", "authentication.k8s.io/v1");
+        set(&mut request, "metadata", metadata);
+        if items(&request, "spec.audiences").is_empty() {
+            set(&mut request, "spec.audiences", json!([AUDIENCE]));
+        }
+        default_to(&mut request, "spec.expirationSeconds", 3600);
+        default_to(&mut request, "spec.boundObjectRef", Value::Null);
+        set(&mut request, "status", json!({"token": token, "expirationTimestamp": until}));
+        Ok(request)
+    }
+
     /// A token for an account, as a TokenRequest asks for it: the token, and when it ends.
     pub(crate) fn token(&self, account: &Value, request: &Value) -> Result<(String, String), Failure> {
         let (namespace, name) = (text(account, "metadata.namespace"), text(account, "metadata.name"));
@@ -92,25 +131,63 @@ impl Core {
             "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": name, "uid": at(account, "metadata.uid")}},
         });
         let bound = at(request, "spec.boundObjectRef");
-        if let Some(claims) = claims.get_mut("kubernetes.io").filter(|_| text(bound, "kind") == "Pod") {
-            crate::value::set(claims, "pod", json!({"name": at(bound, "name"), "uid": at(bound, "uid")}));
+        if let Some((claim, holder)) = self.holder(namespace, bound)?
+            && let Some(claims) = claims.get_mut("kubernetes.io")
+        {
+            set(claims, claim, holder);
         }
         Ok((self.signer.sign(&claims)?, moment::rfc3339(now + seconds)))
     }
 
-    /// Whom a token is of, and for which audiences, if it is good and its account is still there.
-    pub(crate) fn whose(&self, token: &str, audiences: &[&str]) -> Option<(User, Vec<String>)> {
-        let claims = self.signer.verify(token)?;
+    /// The object with which a token ends.
+    fn holder(&self, namespace: &str, bound: &Value) -> Result<Option<(&'static str, Value)>, Failure> {
+        let (kind, name, uid) = (text(bound, "kind"), text(bound, "name"), text(bound, "uid"));
+        let (claim, plural, namespace) = match kind {
+            "Pod" => ("pod", "pods", namespace),
+            "Secret" => ("secret", "secrets", namespace),
+            "Node" => ("node", "nodes", ""),
+            "" => return Ok(None),
+            other => {
+                let why = format!("cannot bind token to object of type {}, Kind={other}", text(bound, "apiVersion"));
+                return Err(Failure::bad_request(why));
+            }
+        };
+        let found = self.get(&*self.builtin("", plural)?, namespace, name)?.value();
+        if !uid.is_empty() && uid != text(&found, "metadata.uid") {
+            let why = "the UID in the bound object reference";
+            let why = format!(
+                "{why} ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
+            );
+            return Err(Failure::conflict(Of { group: "", resource: plural }, name, &why));
+        }
+        Ok(Some((claim, json!({"name": name, "uid": at(&found, "metadata.uid")}))))
+    }
+
+    /// Whom a token is of, and for which audiences, if it is good and what it is bound to is still there; or why not.
+    pub(crate) fn whose(&self, token: &str, audiences: &[&str]) -> Result<(User, Vec<String>), String> {
+        let bad = || "invalid bearer token".to_owned();
+        let claims = self.signer.verify(token).ok_or_else(bad)?;
         let now = moment::since_epoch().as_secs();
-        if at(&claims, "exp").as_u64()? <= now {
-            return None;
+        if at(&claims, "exp").as_u64().is_none_or(|end| end <= now) {
+            return Err(bad());
         }
-        let good: Vec<_> = items(&claims, "aud").iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let good: Vec<_> = items(&claims, "aud").iter().filter_map(Value::as_str).collect();
         let wanted = if audiences.is_empty() { &[AUDIENCE][..] } else { audiences };
-        let both: Vec<_> = good.into_iter().filter(|audience| wanted.contains(&audience.as_str())).collect();
+        let both: Vec<_> =
+            good.iter().filter(|audience| wanted.contains(audience)).map(|&one| one.to_owned()).collect();
         if both.is_empty() {
-            return None;
+            let quoted = |all: &[&str]| all.iter().map(|one| format!("{one:?}")).collect::<Vec<_>>().join(" ");
+            let (good, wanted) = (quoted(&good), quoted(wanted));
+            return Err(format!(
+                "[{}, token audiences [{good}] is invalid for the target audiences [{wanted}]]",
+                bad()
+            ));
         }
+        self.bound_to(&claims).map(|user| (user, both)).ok_or_else(bad)
+    }
+
+    /// The account of a token, if it and what else the token is bound to are still there.
+    fn bound_to(&self, claims: &Value) -> Option<User> {
         let bound = claims.get("kubernetes.io")?;
         let (namespace, name) = (text(bound, "namespace"), text(bound, "serviceaccount.name"));
         let account = self.find("", "serviceaccounts", namespace, name)?;
@@ -118,13 +195,18 @@ impl Core {
         if text(&account, "metadata.uid") != uid {
             return None;
         }
-        let mut extra =
-            json!({"authentication.kubernetes.io/credential-id": [format!("JTI={}", text(&claims, "jti"))]});
-        if let Some(pod) = bound.get("pod") {
-            let stored = self.find("", "pods", namespace, text(pod, "name"))?;
-            if text(&stored, "metadata.uid") != text(pod, "uid") {
-                return None;
+        for (claim, plural, namespace) in
+            [("pod", "pods", namespace), ("secret", "secrets", namespace), ("node", "nodes", "")]
+        {
+            if let Some(holder) = bound.get(claim) {
+                let stored = self.find("", plural, namespace, text(holder, "name"))?;
+                if text(&stored, "metadata.uid") != text(holder, "uid") {
+                    return None;
+                }
             }
+        }
+        let mut extra = json!({"authentication.kubernetes.io/credential-id": [format!("JTI={}", text(claims, "jti"))]});
+        if let Some(pod) = bound.get("pod") {
             let extra = crate::value::object(&mut extra);
             extra.insert("authentication.kubernetes.io/pod-name".into(), json!([at(pod, "name")]));
             extra.insert("authentication.kubernetes.io/pod-uid".into(), json!([at(pod, "uid")]));
@@ -135,6 +217,6 @@ impl Core {
             "system:authenticated".to_owned(),
         ];
         let name = format!("system:serviceaccount:{namespace}:{name}");
-        Some((User { name, uid: uid.to_owned(), groups: groups.to_vec(), extra }, both))
+        Some(User { name, uid: uid.to_owned(), groups: groups.to_vec(), extra })
     }
 }

@@ -138,6 +138,15 @@ impl Index {
         .map(drop)
     }
 
+    /// The objects of a shelf that one controls, as far as is known.
+    pub(super) fn controlled(&self, core: &Core, shelf: &str, by: &Value) -> Vec<Value> {
+        let uid = text(by, "metadata.uid");
+        let mine = self.dependents.get(uid).into_iter().flatten().filter(|(of, _)| of == shelf);
+        let objects = mine.filter_map(|(_, key)| core.store.get(shelf, key)).map(|stored| stored.value());
+        let controls = |owner: &Value| text(owner, "uid") == uid && at(owner, "controller") == true;
+        objects.filter(|object| items(object, "metadata.ownerReferences").iter().any(controls)).collect()
+    }
+
     fn has(&self, object: &Value) -> bool {
         self.dependents.contains_key(text(object, "metadata.uid"))
     }

@@ -1,33 +1,36 @@
 //! The end of a namespace: everything in it, then the namespace.
 
-use serde_json::json;
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
 
 use crate::core::{Core, DeleteOptions, Write};
 use crate::failure::Failure;
 use crate::value::{items, set, text};
+
+/// What is left in a namespace: how many objects of each resource, and how many that a finalizer holds.
+#[derive(Default)]
+struct Left {
+    resources: BTreeMap<String, usize>,
+    finalizers: BTreeMap<String, usize>,
+}
 
 pub(super) fn end(core: &Core, name: &str) -> Result<(), Failure> {
     let Some(namespace) = core.find("", "namespaces", "", name) else { return Ok(()) };
     if text(&namespace, "status.phase") != "Terminating" || items(&namespace, "spec.finalizers").is_empty() {
         return Ok(());
     }
-    let mut left = 0;
-    let registry = core.registry();
-    for resource in registry.resources.values().filter(|resource| resource.namespaced) {
-        let page = core.store.list(&resource.shelf, &format!("{name}/"), "", None);
-        for (_, stored) in page.map(|page| page.objects).unwrap_or_default() {
-            let object = stored.value();
-            let options =
-                DeleteOptions { grace_seconds: Some(0).filter(|_| resource.kind != "Pod"), ..DeleteOptions::default() };
-            core.delete(resource, name, text(&object, "metadata.name"), &options)?;
-        }
-        let page = core.store.list(&resource.shelf, &format!("{name}/"), "", None);
-        left += page.map_or(0, |page| page.objects.len());
-    }
-    if left > 0 {
-        return Ok(());
-    }
+    let left = empty(core, name)?;
     let resource = core.builtin("", "namespaces")?;
+    if !left.resources.is_empty() {
+        let write = Write::by("kube-controller-manager").status();
+        let written = core.modify(&resource, "", name, &write, true, |old| {
+            let mut new = old.clone();
+            set(&mut new, "status.conditions", conditions(old, &left));
+            Ok(new)
+        });
+        return written.map(drop);
+    }
     let write = Write { subresource: "finalize".to_owned(), ..Write::by("namespace-controller") };
     core.modify(&resource, "", name, &write, false, |old| {
         let mut new = old.clone();
@@ -35,4 +38,71 @@ pub(super) fn end(core: &Core, name: &str) -> Result<(), Failure> {
         Ok(new)
     })
     .map(drop)
+}
+
+/// Deletes everything in a namespace. Answers with what stays for now.
+fn empty(core: &Core, namespace: &str) -> Result<Left, Failure> {
+    let mut left = Left::default();
+    let prefix = format!("{namespace}/");
+    let registry = core.registry();
+    let mut shelves = Vec::new();
+    for resource in registry.resources.values().filter(|resource| resource.namespaced) {
+        // Versions of one resource share their objects.
+        if shelves.contains(&&resource.shelf) {
+            continue;
+        }
+        shelves.push(&resource.shelf);
+        let page = core.store.list(&resource.shelf, &prefix, "", None);
+        for (_, stored) in page.map(|page| page.objects).unwrap_or_default() {
+            let object = stored.value();
+            match core.delete(resource, namespace, text(&object, "metadata.name"), &DeleteOptions::default()) {
+                Err(failure) if failure.code != 404 => return Err(failure),
+                _ => {}
+            }
+        }
+        let page = core.store.list(&resource.shelf, &prefix, "", None);
+        for (_, stored) in page.map(|page| page.objects).unwrap_or_default() {
+            *left.resources.entry(format!("{}.{}", resource.plural, resource.group)).or_default() += 1;
+            for finalizer in items(&stored.value(), "metadata.finalizers").iter().filter_map(Value::as_str) {
+                *left.finalizers.entry(finalizer.to_owned()).or_default() += 1;
+            }
+        }
+    }
+    Ok(left)
+}
+
+/// What a namespace waits for, in the words of the real server.
+fn conditions(namespace: &Value, left: &Left) -> Value {
+    let list = |counts: &BTreeMap<String, usize>, word: &str| {
+        let entries: Vec<_> =
+            counts.iter().map(|(name, count)| format!("{name} {word} {count} resource instances")).collect();
+        entries.join(", ")
+    };
+    let remaining = format!("Some resources are remaining: {}", list(&left.resources, "has"));
+    let held = format!("Some content in the namespace has finalizers remaining: {}", list(&left.finalizers, "in"));
+    let finalizers = match left.finalizers.is_empty() {
+        true => (false, "ContentHasNoFinalizers", "All content-preserving finalizers finished"),
+        false => (true, "SomeFinalizersRemain", held.as_str()),
+    };
+    let all = [
+        ("NamespaceDeletionDiscoveryFailure", (false, "ResourcesDiscovered", "All resources successfully discovered")),
+        (
+            "NamespaceDeletionGroupVersionParsingFailure",
+            (false, "ParsedGroupVersions", "All legacy kube types successfully parsed"),
+        ),
+        (
+            "NamespaceDeletionContentFailure",
+            (false, "ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
+        ),
+        ("NamespaceContentRemaining", (true, "SomeResourcesRemain", remaining.as_str())),
+        ("NamespaceFinalizersRemaining", finalizers),
+    ];
+    let condition = |(kind, (holds, reason, message)): (&str, (bool, &str, &str))| {
+        let status = if holds { "True" } else { "False" };
+        let before = items(namespace, "status.conditions").iter().find(|before| text(before, "type") == kind);
+        let since = before.filter(|before| text(before, "status") == status);
+        let since = since.map_or_else(crate::moment::now, |before| text(before, "lastTransitionTime").to_owned());
+        json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since})
+    };
+    all.map(condition).to_vec().into()
 }

@@ -1,16 +1,21 @@
 //! EndpointSlices of Services from the Pods that they select.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
 
-use crate::core::{Core, DeleteOptions, Write};
+use crate::core::{Core, DeleteOptions, ListOptions, Write};
 use crate::failure::Failure;
-use crate::selector::Labels;
+use crate::resources::Resource;
+use crate::selector::{Labels, Selector};
+use crate::store::Stored;
 use crate::value::{at, items, set, text};
 
 const GROUP: &str = "discovery.k8s.io";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
+const SERVICE: &str = "kubernetes.io/service-name";
+const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+const TRIGGERED: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// Endpoints in a slice, at most.
 const MOST: usize = 100;
 
@@ -19,12 +24,40 @@ fn selector(service: &Value) -> Option<Labels> {
     Some(Labels::of_object(&json!({"matchLabels": labels})))
 }
 
-/// The Services in a namespace that select Pods with these labels.
-pub(super) fn selecting(core: &Core, namespace: &str, labels: &Value) -> Vec<String> {
-    let services = core.all("", "services", namespace);
-    let selecting =
-        services.iter().filter(|service| selector(service).is_some_and(|selector| selector.matches_labels(labels)));
-    selecting.map(|service| text(service, "metadata.name").to_owned()).collect()
+/// What Services select, by namespace and name: so that a Pod does not have to ask all of them.
+#[derive(Default)]
+pub(super) struct Selectors(HashMap<String, BTreeMap<String, Labels>>);
+
+impl Selectors {
+    pub(super) fn note(&mut self, shelf: &str, service: &Value, gone: bool) {
+        if shelf != "/services" {
+            return;
+        }
+        let (namespace, name) = (text(service, "metadata.namespace"), text(service, "metadata.name"));
+        match selector(service).filter(|_| !gone) {
+            Some(selector) => {
+                self.0.entry(namespace.to_owned()).or_default().insert(name.to_owned(), selector);
+            }
+            None => {
+                if let Some(services) = self.0.get_mut(namespace) {
+                    services.remove(name);
+                }
+            }
+        }
+    }
+
+    /// The Services in a namespace that select Pods with these labels.
+    pub(super) fn selecting<'a>(&'a self, namespace: &str, labels: &'a Value) -> impl Iterator<Item = &'a str> {
+        let services = self.0.get(namespace).into_iter().flatten();
+        services.filter(|(_, selector)| selector.matches_labels(labels)).map(|(name, _)| name.as_str())
+    }
+}
+
+/// What a slice is to hold.
+struct Wanted {
+    family: String,
+    ports: Value,
+    endpoints: Value,
 }
 
 pub(super) fn reconcile(core: &Core, namespace: &str, name: &str) -> Result<(), Failure> {
@@ -32,49 +65,33 @@ pub(super) fn reconcile(core: &Core, namespace: &str, name: &str) -> Result<(), 
     let mut existing = core.all(GROUP, "endpointslices", namespace);
     existing.retain(|slice| {
         let label = |key: &str| at(slice, "metadata.labels").get(key).and_then(Value::as_str);
-        label("kubernetes.io/service-name") == Some(name)
-            && label("endpointslice.kubernetes.io/managed-by") == Some(MANAGER)
+        label(SERVICE) == Some(name) && label(MANAGED_BY) == Some(MANAGER)
     });
-    let service =
-        core.find("", "services", namespace, name).filter(|service| text(service, "spec.type") != "ExternalName");
-    let wanted = match &service {
-        Some(service) if at(service, "metadata.deletionTimestamp").is_null() && selector(service).is_some() => {
-            slices(core, namespace, service)
-        }
-        _ => Vec::new(),
-    };
-    let write = Write::by("kube-controller-manager");
-    for (family, ports, endpoints) in wanted {
-        let same = |slice: &Value| text(slice, "addressType") == family && at(slice, "ports") == &ports;
-        match existing.iter().position(same) {
-            Some(index) => {
-                let old = existing.swap_remove(index);
-                if at(&old, "endpoints") != &endpoints {
-                    core.modify(&resource, namespace, text(&old, "metadata.name"), &write, true, |old| {
-                        let mut new = old.clone();
-                        set(&mut new, "endpoints", endpoints.clone());
-                        Ok(new)
-                    })?;
-                }
+    let service = core.find("", "services", namespace, name).filter(|service| {
+        text(service, "spec.type") != "ExternalName"
+            && at(service, "metadata.deletionTimestamp").is_null()
+            && selector(service).is_some()
+    });
+    if let Some(service) = &service {
+        let labels = labels(service, name);
+        // A slice keeps its ports if it can; one that nobody needs any more takes others.
+        let (mut pairs, mut rest) = (Vec::new(), Vec::new());
+        for wanted in slices(core, namespace, service)? {
+            let same =
+                |slice: &Value| text(slice, "addressType") == wanted.family && at(slice, "ports") == &wanted.ports;
+            match existing.iter().position(same) {
+                Some(index) => pairs.push((wanted, Some(existing.swap_remove(index)))),
+                None => rest.push(wanted),
             }
-            None => {
-                let Some(service) = &service else { continue };
-                let mut labels = at(service, "metadata.labels").clone();
-                let own = crate::value::object(&mut labels);
-                own.insert("kubernetes.io/service-name".into(), name.into());
-                own.insert("endpointslice.kubernetes.io/managed-by".into(), MANAGER.into());
-                if text(service, "spec.clusterIP") == "None" {
-                    own.insert("service.kubernetes.io/headless".into(), "".into());
-                }
-                let owner = json!({
-                    "apiVersion": "v1", "kind": "Service", "name": name, "uid": at(service, "metadata.uid"),
-                    "controller": true, "blockOwnerDeletion": true,
-                });
-                let slice = json!({
-                    "metadata": {"generateName": format!("{name}-"), "labels": labels, "ownerReferences": [owner]},
-                    "addressType": family, "ports": ports, "endpoints": endpoints,
-                });
-                core.create(&resource, namespace, slice, &write)?;
+        }
+        for wanted in rest {
+            let free = existing.iter().position(|slice| text(slice, "addressType") == wanted.family);
+            pairs.push((wanted, free.map(|index| existing.swap_remove(index))));
+        }
+        for (wanted, old) in &pairs {
+            match old {
+                Some(old) => change(core, &resource, namespace, old, wanted, &labels)?,
+                None => make(core, &resource, namespace, service, wanted, &labels)?,
             }
         }
     }
@@ -84,14 +101,74 @@ pub(super) fn reconcile(core: &Core, namespace: &str, name: &str) -> Result<(), 
     Ok(())
 }
 
-/// The slices a Service should have: family, ports, endpoints.
-fn slices(core: &Core, namespace: &str, service: &Value) -> Vec<(String, Value, Value)> {
-    let Some(selector) = selector(service) else { return Vec::new() };
-    let mut pods = core.all("", "pods", namespace);
-    pods.retain(|pod| {
-        selector.matches_labels(at(pod, "metadata.labels"))
-            && !matches!(text(pod, "status.phase"), "Succeeded" | "Failed")
+fn labels(service: &Value, name: &str) -> Value {
+    let mut labels = at(service, "metadata.labels").clone();
+    let own = crate::value::object(&mut labels);
+    own.insert(SERVICE.into(), name.into());
+    own.insert(MANAGED_BY.into(), MANAGER.into());
+    if text(service, "spec.clusterIP") == "None" {
+        own.insert("service.kubernetes.io/headless".into(), "".into());
+    }
+    labels
+}
+
+fn change(
+    core: &Core,
+    resource: &Resource,
+    namespace: &str,
+    old: &Value,
+    wanted: &Wanted,
+    labels: &Value,
+) -> Result<(), Failure> {
+    let same = at(old, "endpoints") == &wanted.endpoints
+        && at(old, "ports") == &wanted.ports
+        && at(old, "metadata.labels") == labels;
+    if same {
+        return Ok(());
+    }
+    core.modify(resource, namespace, text(old, "metadata.name"), &Write::by("kube-controller-manager"), true, |old| {
+        let mut new = old.clone();
+        set(&mut new, "endpoints", wanted.endpoints.clone());
+        set(&mut new, "ports", wanted.ports.clone());
+        set(&mut new, "metadata.labels", labels.clone());
+        // What triggered the first one did not trigger this.
+        crate::value::remove(&mut new, "metadata.annotations");
+        Ok(new)
+    })
+    .map(drop)
+}
+
+fn make(
+    core: &Core,
+    resource: &Resource,
+    namespace: &str,
+    service: &Value,
+    wanted: &Wanted,
+    labels: &Value,
+) -> Result<(), Failure> {
+    let name = text(service, "metadata.name");
+    let owner = json!({
+        "apiVersion": "v1", "kind": "Service", "name": name, "uid": at(service, "metadata.uid"),
+        "controller": true, "blockOwnerDeletion": true,
     });
+    let triggered = json!({TRIGGERED: at(service, "metadata.creationTimestamp")});
+    let metadata = json!({
+        "generateName": format!("{name}-"), "labels": labels, "ownerReferences": [owner], "annotations": triggered,
+    });
+    let slice = json!({
+        "metadata": metadata, "addressType": wanted.family, "ports": wanted.ports, "endpoints": wanted.endpoints,
+    });
+    core.create(resource, namespace, slice, &Write::by("kube-controller-manager")).map(drop)
+}
+
+/// The slices a Service should have.
+fn slices(core: &Core, namespace: &str, service: &Value) -> Result<Vec<Wanted>, Failure> {
+    let pods = selected(core, namespace, service)?;
+    let mut nodes = BTreeMap::new();
+    for name in pods.iter().map(|pod| text(pod, "spec.nodeName")) {
+        nodes.entry(name).or_insert_with(|| core.find("", "nodes", "", name));
+    }
+    let published = at(service, "spec.publishNotReadyAddresses") == true;
     let mut slices = Vec::new();
     for family in items(service, "spec.ipFamilies").iter().filter_map(Value::as_str) {
         let mut groups: BTreeMap<String, (Value, Vec<Value>)> = BTreeMap::new();
@@ -100,18 +177,41 @@ fn slices(core: &Core, namespace: &str, service: &Value) -> Vec<(String, Value, 
                 items(pod, "status.podIPs").iter().map(|ip| text(ip, "ip")).chain([text(pod, "status.podIP")]);
             let mut fitting = addresses.filter(|ip| !ip.is_empty() && ip.contains(':') == (family == "IPv6"));
             let Some(address) = fitting.next() else { continue };
+            let node = nodes.get(text(pod, "spec.nodeName")).and_then(Option::as_ref);
+            if node.is_none() && !published {
+                // It is not known to be anywhere, so nothing should be sent to it.
+                continue;
+            }
             let ports = ports(service, pod);
+            let mut endpoint = endpoint(service, pod, address);
+            if let Some(zone) = node.and_then(|node| at(node, "metadata.labels").get("topology.kubernetes.io/zone")) {
+                set(&mut endpoint, "zone", zone.clone());
+            }
             let group = groups.entry(ports.to_string()).or_insert_with(|| (ports, Vec::new()));
-            group.1.push(endpoint(service, pod, address));
+            group.1.push(endpoint);
         }
         if groups.is_empty() {
-            slices.push((family.to_owned(), Value::Null, Value::Null));
+            slices.push(Wanted { family: family.to_owned(), ports: Value::Null, endpoints: Value::Null });
         }
         for (ports, endpoints) in groups.into_values() {
-            slices.extend(endpoints.chunks(MOST).map(|chunk| (family.to_owned(), ports.clone(), json!(chunk))));
+            slices.extend(endpoints.chunks(MOST).map(|chunk| Wanted {
+                family: family.to_owned(),
+                ports: ports.clone(),
+                endpoints: json!(chunk),
+            }));
         }
     }
-    slices
+    Ok(slices)
+}
+
+/// The Pods that a Service selects and that may run.
+fn selected(core: &Core, namespace: &str, service: &Value) -> Result<Vec<Value>, Failure> {
+    let Some(labels) = selector(service) else { return Ok(Vec::new()) };
+    let list = ListOptions { selector: Selector { labels, ..Selector::default() }, ..ListOptions::default() };
+    let listed = core.list(&*core.builtin("", "pods")?, namespace, &list)?;
+    let mut pods: Vec<_> = listed.objects.iter().map(Stored::value).collect();
+    pods.retain(|pod| !matches!(text(pod, "status.phase"), "Succeeded" | "Failed"));
+    Ok(pods)
 }
 
 /// The ports of a Service on a Pod; those with a name that the Pod does not have are left out.
@@ -139,7 +239,7 @@ fn endpoint(service: &Value, pod: &Value, address: &str) -> Value {
     let published = at(service, "spec.publishNotReadyAddresses") == true;
     let mut endpoint = json!({
         "addresses": [address],
-        "conditions": {"ready": published || (serving && !terminating), "serving": serving || published, "terminating": terminating},
+        "conditions": {"ready": published || (serving && !terminating), "serving": serving, "terminating": terminating},
         "targetRef": {
             "kind": "Pod", "namespace": at(pod, "metadata.namespace"), "name": at(pod, "metadata.name"), "uid": at(pod, "metadata.uid"),
         },

@@ -3,20 +3,40 @@
 use serde_json::{Value, json};
 
 use super::{Core, Write};
-use crate::moment;
+use crate::custom;
 use crate::resources::Resource;
-use crate::value::{at, items, text};
+use crate::value::{at, set, text};
 
 impl Core {
     /// Carries on after an object was written, or removed.
     pub(super) fn after(&self, resource: &Resource, object: Option<&Value>) {
         match (resource.group.as_str(), resource.kind.as_str(), object) {
-            ("apiextensions.k8s.io", "CustomResourceDefinition", _) => self.refresh(),
+            ("apiextensions.k8s.io", "CustomResourceDefinition", object) => {
+                self.refresh();
+                self.register();
+                if let Some(definition) = object {
+                    self.establish(resource, definition);
+                }
+            }
             ("", "Namespace", Some(namespace)) if text(namespace, "status.phase") == "Active" => {
                 self.furnish(text(namespace, "metadata.name"));
             }
             _ => {}
         }
+    }
+
+    /// Says of a definition that it is in force.
+    fn establish(&self, resource: &Resource, definition: &Value) {
+        if custom::status(definition) == *at(definition, "status") {
+            return;
+        }
+        let write = Write::by("kube-apiserver").status();
+        // Whoever changes the definition meanwhile brings us here again.
+        let _ = self.modify(resource, "", text(definition, "metadata.name"), &write, true, |old| {
+            let mut new = old.clone();
+            set(&mut new, "status", custom::status(old));
+            Ok(new)
+        });
     }
 
     /// Gives a namespace its default account and the certificate of the server.
@@ -40,19 +60,4 @@ impl Core {
             let _ = self.create(&maps, namespace, map, &Write::by("kube-controller-manager"));
         }
     }
-}
-
-/// The status of a definition that has been accepted.
-pub(super) fn definition_status(definition: &Value) -> Value {
-    let now = moment::now();
-    let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now});
-    let storage = items(definition, "spec.versions").iter().find(|version| at(version, "storage") == true);
-    json!({
-        "acceptedNames": at(definition, "spec.names"),
-        "conditions": [
-            condition("NamesAccepted", "NoConflicts", "no conflicts found"),
-            condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-        ],
-        "storedVersions": [storage.map(|version| text(version, "name")).unwrap_or_default()],
-    })
 }

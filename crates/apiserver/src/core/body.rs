@@ -2,11 +2,20 @@
 
 use serde_json::Value;
 
-use super::{Core, Strictness};
-use crate::failure::Failure;
+use super::{Core, Strictness, Write};
+use crate::failure::{Failure, FieldError};
+use crate::patch;
 use crate::resources::Resource;
-use crate::schema::decode;
+use crate::schema::{Decoded, Schema, Shape, decode, restore};
 use crate::value::{self, text};
+
+/// Why something is none of the objects it should be.
+enum Foreign {
+    /// Said about the object.
+    Object(String),
+    /// Said about the request.
+    Request(Failure),
+}
 
 impl Core {
     /// Checks an object against the resource and the path it was sent to. Answers with warnings.
@@ -16,96 +25,172 @@ impl Core {
         namespace: &str,
         name: Option<&str>,
         object: &mut Value,
-        strictness: Strictness,
+        write: &Write,
     ) -> Result<Vec<String>, Failure> {
-        self.check_kind(resource, object)?;
-        let result = decode(resource.schema(), &resource.shape, object);
-        let (version, kind) = (&resource.version, &resource.kind);
-        let cannot = |why: &str| format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}");
-        let decoded = result.map_err(|why| Failure::bad_request(cannot(&why)))?;
-        let unknown = decoded.unknown.iter().map(|path| format!("unknown field \"{path}\""));
-        let mut warnings = Vec::new();
-        match strictness {
-            Strictness::Strict if !decoded.unknown.is_empty() => {
-                let why = format!("strict decoding error: {}", unknown.collect::<Vec<_>>().join(", "));
-                return Err(Failure::bad_request(cannot(&why)));
-            }
-            Strictness::Warn => warnings.extend(unknown),
-            _ => {}
-        }
-        if resource.namespaced {
-            match text(object, "metadata.namespace") {
-                "" => value::set(object, "metadata.namespace", namespace),
-                other if other != namespace => {
-                    let why = format!(
-                        "the namespace of the provided object does not match the namespace sent on the request ({other} != {namespace})"
-                    );
-                    let why = if resource.custom.is_some() {
-                        why
-                    } else {
-                        why.split(" (").next().unwrap_or_default().to_owned()
-                    };
-                    return Err(Failure::bad_request(why));
-                }
-                _ => {}
-            }
-        }
-        if let Some(name) = name {
-            match text(object, "metadata.name") {
-                "" => value::set(object, "metadata.name", name),
-                other if other != name => {
-                    let why = format!("the name of the object ({other}) does not match the name on the URL ({name})");
-                    return Err(Failure::bad_request(why));
-                }
-                _ => {}
-            }
-        }
+        let (given, kind) = said(resource, object);
+        let read = self.read(resource, object, write, decode);
+        let warnings = read.map_err(|why| match why {
+            Foreign::Object(why) => cannot(&given, &kind, &resource.kind, &why),
+            Foreign::Request(failure) => failure,
+        })?;
+        check_place(resource, namespace, name, object)?;
         Ok(warnings)
     }
 
-    fn check_kind(&self, resource: &Resource, object: &mut Value) -> Result<(), Failure> {
-        if !object.is_object() {
-            let why = "couldn't get version/kind; json parse error: json: cannot unmarshal";
-            let kind = if object.is_array() { "array" } else { "value" };
-            return Err(Failure::bad_request(format!(
-                "{why} {kind} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
-            )));
-        }
-        let (api_version, kind) = (text(object, "apiVersion").to_owned(), text(object, "kind").to_owned());
-        let expected = resource.api_version();
-        if resource.custom.is_some() {
-            if kind.is_empty() {
-                return Err(Failure::bad_request(format!("Object 'Kind' is missing in '{object}'")));
+    /// Checks what a patch has made of an object. Answers with warnings.
+    pub(super) fn accept_patched(
+        &self,
+        resource: &Resource,
+        (namespace, name): (&str, &str),
+        object: &mut Value,
+        patch: &Value,
+        strategic: bool,
+        write: &Write,
+    ) -> Result<Vec<String>, Failure> {
+        let patched = object.clone();
+        let read = self.read(resource, object, write, if strategic { restore } else { decode });
+        let warnings = read.map_err(|why| match why {
+            Foreign::Object(why) => {
+                let shown = match (strategic, &resource.custom) {
+                    (true, _) => patch::go(patch),
+                    (false, Some(_)) => patched.to_string(),
+                    (false, None) => patch::shown(resource.schema(), &resource.shape, &patched, patch),
+                };
+                Failure::invalid("", "", "", &[FieldError::invalid("patch", &shown.into(), &why)])
             }
-            if api_version.is_empty() {
-                return Err(Failure::bad_request(format!("Object 'apiVersion' is missing in '{object}'")));
-            }
-        }
-        if (!api_version.is_empty() && api_version != expected) || (!kind.is_empty() && kind != resource.kind) {
-            let version = api_version.rsplit('/').next().unwrap_or_default();
-            let known = self.registry().of_kind(&api_version, &kind).is_some();
-            let why = if kind == resource.kind || known && api_version != expected {
-                format!(
-                    "the API version in the data ({api_version}) does not match the expected API version ({expected})"
-                )
-            } else if known {
-                let to = resource.kind.as_str();
-                format!(
-                    "{kind} in version \"{version}\" cannot be handled as a {to}: converting (v1.{kind}) to (core.{to}): unknown conversion"
-                )
-            } else {
-                let at = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30";
-                let shown = if api_version.is_empty() { &expected } else { &api_version };
-                format!(
-                    "{kind} in version \"{}\" cannot be handled as a {}: no kind \"{kind}\" is registered for version \"{shown}\" in scheme \"{at}\"",
-                    shown.rsplit('/').next().unwrap_or_default(),
-                    resource.kind
-                )
-            };
-            return Err(Failure::bad_request(why));
-        }
-        value::set(object, "apiVersion", expected);
-        value::set(object, "kind", resource.kind.as_str());
-        Ok(())
+            Foreign::Request(failure) => failure,
+        })?;
+        check_place(resource, namespace, Some(name), object)?;
+        Ok(warnings)
     }
+
+    /// Checks the kind of an object that asks something and is not kept.
+    pub(crate) fn check_question(&self, group: &str, kind: &str, object: &Value) -> Result<(), Failure> {
+        let (given, is) = (text(object, "apiVersion"), text(object, "kind"));
+        let expected = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
+        if is.is_empty() || (is, given) == (kind, &expected) {
+            return Ok(());
+        }
+        Err(cannot(given, is, kind, &self.unconvertible(given, is, (group, kind))))
+    }
+
+    /// Checks the kind and the types of all fields, and what the client says of fields that there are not, or twice.
+    fn read(
+        &self,
+        resource: &Resource,
+        object: &mut Value,
+        write: &Write,
+        decode: fn(&Schema, &Shape, &mut Value) -> Result<Decoded, String>,
+    ) -> Result<Vec<String>, Foreign> {
+        self.check_kind(resource, object)?;
+        if resource.custom.is_some() {
+            value::whole_numbers(object);
+        }
+        let decoded = decode(resource.schema(), &resource.shape, object).map_err(|why| {
+            // The metadata of custom objects is read by itself.
+            let alone = resource.custom.is_some();
+            Foreign::Object(if alone { why.replacen("ObjectMeta.metadata.", "ObjectMeta.", 1) } else { why })
+        })?;
+        let unknown = decoded.unknown.iter().map(|path| format!("unknown field \"{path}\""));
+        match write.strictness {
+            Strictness::Ignore => Ok(Vec::new()),
+            Strictness::Warn => Ok(write.twice.iter().cloned().chain(unknown).collect()),
+            Strictness::Strict => {
+                // What is wrong in lines of YAML is told together.
+                let (lines, fields): (Vec<_>, Vec<_>) =
+                    write.twice.iter().cloned().partition(|one| one.starts_with("line "));
+                let lines = (!lines.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {}", lines.join("\n  ")));
+                let odd: Vec<_> = lines.into_iter().chain(fields).chain(unknown).collect();
+                if odd.is_empty() {
+                    return Ok(odd);
+                }
+                Err(Foreign::Object(format!("strict decoding error: {}", odd.join(", "))))
+            }
+        }
+    }
+
+    fn check_kind(&self, resource: &Resource, object: &mut Value) -> Result<(), Foreign> {
+        let (mut given, kind) = said(resource, object);
+        if resource.custom.is_some() && !text(object, "kind").is_empty() {
+            // Custom objects have to say it themselves.
+            text(object, "apiVersion").clone_into(&mut given);
+        }
+        let expected = resource.api_version();
+        if (given.as_str(), kind.as_str()) == (expected.as_str(), resource.kind.as_str()) {
+            value::set(object, "apiVersion", expected);
+            value::set(object, "kind", kind);
+            return Ok(());
+        }
+        if resource.custom.is_some() && given == expected {
+            let wrong = FieldError::invalid("kind", &kind.as_str().into(), &format!("must be {}", resource.kind));
+            let failure = Failure::invalid(&resource.group, &kind, text(object, "metadata.name"), &[wrong]);
+            return Err(Foreign::Request(failure));
+        }
+        let registry = self.registry();
+        let other = registry.of_kind(&given, &kind).filter(|other| other.custom.is_none());
+        match other {
+            Some(other) if resource.custom.is_none() && given == expected => {
+                decode(other.schema(), &other.shape, object).map_err(Foreign::Object)?;
+            }
+            None if resource.custom.is_none() => {}
+            _ => {
+                let why = format!(
+                    "the API version in the data ({given}) does not match the expected API version ({expected})"
+                );
+                return Err(Foreign::Request(Failure::bad_request(why)));
+            }
+        }
+        Err(Foreign::Object(self.unconvertible(&given, &kind, (&resource.group, &resource.kind))))
+    }
+
+    /// Why an object is not of a kind, in a group.
+    fn unconvertible(&self, given: &str, kind: &str, (group, to): (&str, &str)) -> String {
+        let version = given.rsplit('/').next().unwrap_or_default();
+        if self.registry().of_kind(given, kind).is_none_or(|known| known.custom.is_some()) {
+            let scheme = "pkg/runtime/scheme.go:111";
+            return format!("no kind \"{kind}\" is registered for version \"{given}\" in scheme \"{scheme}\"");
+        }
+        let package = group.split('.').next().filter(|package| !package.is_empty()).unwrap_or("core");
+        format!("converting ({version}.{kind}) to ({package}.{to}): unknown conversion")
+    }
+}
+
+/// The version and the kind that an object says it has; what it does not say is that of the resource.
+fn said(resource: &Resource, object: &Value) -> (String, String) {
+    let or = |said: &str, otherwise: &str| if said.is_empty() { otherwise.to_owned() } else { said.to_owned() };
+    (or(text(object, "apiVersion"), &resource.api_version()), or(text(object, "kind"), &resource.kind))
+}
+
+fn cannot(given: &str, kind: &str, to: &str, why: &str) -> Failure {
+    let version = given.rsplit('/').next().unwrap_or_default();
+    Failure::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {to}: {why}"))
+}
+
+/// The object is where it says it is, and says so.
+fn check_place(resource: &Resource, namespace: &str, name: Option<&str>, object: &mut Value) -> Result<(), Failure> {
+    if resource.namespaced {
+        match text(object, "metadata.namespace") {
+            "" => value::set(object, "metadata.namespace", namespace),
+            other if other != namespace => {
+                let why = format!(
+                    "the namespace of the provided object does not match the namespace sent on the request ({other} != {namespace})"
+                );
+                let why =
+                    if resource.custom.is_some() { why } else { why.split(" (").next().unwrap_or_default().to_owned() };
+                return Err(Failure::bad_request(why));
+            }
+            _ => {}
+        }
+    }
+    if let Some(name) = name {
+        match text(object, "metadata.name") {
+            "" => value::set(object, "metadata.name", name),
+            other if other != name => {
+                let why = format!("the name of the object ({other}) does not match the name on the URL ({name})");
+                return Err(Failure::bad_request(why));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }

@@ -20,8 +20,8 @@ impl Core {
         mut object: Value,
         write: &Write,
     ) -> Result<Written, Failure> {
-        let warnings = self.accept(resource, namespace, None, &mut object, write.strictness)?;
-        self.insert(resource, namespace, object, write, true).map(|object| Written { object, created: true, warnings })
+        let warnings = self.accept(resource, namespace, None, &mut object, write)?;
+        Ok(self.insert(resource, namespace, object, write, true)?.warned(warnings))
     }
 
     /// Stores a new object that has been read; `record` says whether its fields belong to the writer from now on.
@@ -32,7 +32,7 @@ impl Core {
         mut object: Value,
         write: &Write,
         record: bool,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Written, Failure> {
         let generated = text(&object, "metadata.name").is_empty() && !text(&object, "metadata.generateName").is_empty();
         if generated {
             let prefix: String = text(&object, "metadata.generateName").chars().take(58).collect();
@@ -62,24 +62,25 @@ impl Core {
         }
         self.admit_new(resource, namespace, &mut object)?;
         let mut errors = Vec::new();
-        check(resource, &object, &mut errors);
+        check(resource, &object, "", &mut errors);
         if !errors.is_empty() {
-            return Err(Failure::invalid(&resource.group, &resource.kind, &name, &errors));
+            return Err(Failure::invalid(resource.kept_group(), &resource.kind, &name, &errors));
         }
         let claim = self.allocate(resource, &mut object, None, write.dry_run)?;
         self.finish(resource, &mut object);
         let key = resource.key(namespace, &name);
+        let written = |object: Value| Written { warnings: (resource.rules.warnings)(&object), object, created: true };
         if write.dry_run {
             return match self.store.get(&resource.shelf, &key) {
                 Some(_) => Err(Failure::already_exists(resource.id(), &name)),
-                None => Ok(object),
+                None => Ok(written(object)),
             };
         }
         match self.store.put(&resource.shelf, &key, &mut object, Expect::Absent) {
             Ok(_) => {
                 claim.keep();
                 self.after(resource, Some(&object));
-                Ok(self.seen_as(resource, object))
+                Ok(written(self.seen_as(resource, object)))
             }
             Err(_) if generated => {
                 let why = "the server was not able to generate a unique name for the object";
@@ -108,16 +109,19 @@ impl Core {
 
     /// The form in which an object is kept.
     pub(super) fn finish(&self, resource: &Resource, object: &mut Value) {
-        match &resource.custom {
-            Some(custom) => set(object, "apiVersion", custom.stored.as_str()),
-            None => normalise(resource.schema(), &resource.shape, object),
+        match (&resource.custom, resource.twin) {
+            (Some(custom), _) => set(object, "apiVersion", custom.stored.as_str()),
+            (None, Some(twin)) => twin.keep(object),
+            (None, None) => normalise(resource.schema(), &resource.shape, object),
         }
     }
 
     /// The object in the version of the resource it was asked for as.
     pub(crate) fn seen_as(&self, resource: &Resource, mut object: Value) -> Value {
-        if resource.custom.is_some() {
-            set(&mut object, "apiVersion", resource.api_version());
+        match resource.twin {
+            Some(twin) => twin.show(&mut object, &resource.api_version()),
+            None if resource.custom.is_some() => set(&mut object, "apiVersion", resource.api_version()),
+            None => {}
         }
         object
     }
@@ -153,7 +157,12 @@ impl Core {
                 }
                 self.place(object);
                 token_volume(object);
-                default_to(object, "spec.priority", 0);
+                let class = text(object, "spec.priorityClassName");
+                let Some(priority) = priority(class) else {
+                    let why = format!("no PriorityClass with name {class} was found");
+                    return Err(Failure::forbidden(resource.id(), text(object, "metadata.name"), &why));
+                };
+                set(object, "spec.priority", priority);
                 default_to(object, "spec.preemptionPolicy", "PreemptLowerPriority");
                 tolerations(object);
                 set(object, "status", json!({"phase": "Pending", "qosClass": quality(object)}));
@@ -170,7 +179,9 @@ impl Core {
                 value::object(&mut annotations).insert("deprecated.daemonset.template.generation".into(), "1".into());
                 set(object, "metadata.annotations", annotations);
             }
-            ("apiextensions.k8s.io", _) => set(object, "status", super::after::definition_status(object)),
+            ("", "Service") => crate::allocate::list_of_one(object),
+            ("apiregistration.k8s.io", _) => set(object, "status", super::registered::first_status(object)),
+            ("apiextensions.k8s.io", _) => set(object, "status", crate::custom::new_status(object)),
             _ => {}
         }
         Ok(())
@@ -179,6 +190,16 @@ impl Core {
 
 /// Until a Node says that it is ready.
 pub(crate) const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+/// The priority of a class: the two that are always there, and that of Pods which name none.
+fn priority(class: &str) -> Option<i64> {
+    match class {
+        "" => Some(0),
+        "system-cluster-critical" => Some(2_000_000_000),
+        "system-node-critical" => Some(2_000_001_000),
+        _ => None,
+    }
+}
 
 /// Where a Pod finds the token of its account.
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -246,10 +267,10 @@ fn quality(pod: &Value) -> &'static str {
 }
 
 /// Everything that can be wrong with an object.
-pub(super) fn check(resource: &Resource, object: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn check(resource: &Resource, object: &Value, subresource: &str, errors: &mut Vec<FieldError>) {
     validate::metadata(object, resource.namespaced, resource.names, errors);
     match &resource.custom {
-        Some(custom) => crate::custom::validate(&custom.given, object, errors),
+        Some(custom) => crate::custom::validate(custom, object, subresource, errors),
         None => (resource.rules.validate)(object, errors),
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Core, ListOptions};
+use crate::custom::CLEANUP;
 use crate::failure::{Failure, Of};
 use crate::moment;
 use crate::resources::Resource;
@@ -35,68 +36,52 @@ impl Core {
         let key = resource.key(namespace, name);
         loop {
             let stored = self.get(resource, namespace, name)?;
-            let mut object = self.seen_as(resource, stored.value());
-            preconditions(Of { group: &resource.group, resource: &resource.kind }, name, &object, options)?;
-            let marked = !at(&object, "metadata.deletionTimestamp").is_null();
-            let grace = self.grace(resource, &object, options);
-            let mut finalizers = items(&object, "metadata.finalizers").to_vec();
-            let propagation = match options.propagation.as_deref() {
-                Some("Foreground") => Some("foregroundDeletion"),
-                Some("Orphan") => Some("orphan"),
-                _ => None,
-            };
-            if options.propagation.is_some() {
-                finalizers.retain(|finalizer| finalizer != "foregroundDeletion" && finalizer != "orphan");
+            let old = self.seen_as(resource, stored.value());
+            preconditions(Of { group: &resource.group, resource: &resource.kind }, name, &old, options)?;
+            let finalizers = finalizers(resource, &old, options.propagation.as_deref());
+            let grace = self.grace(resource, &old, options);
+            let held =
+                !finalizers.is_empty() || (resource.kind == "Namespace" && !items(&old, "spec.finalizers").is_empty());
+            let mut object = old.clone();
+            // Whoever runs a Pod is told that it ends, even if it may end at once.
+            if held || grace.is_some() {
+                mark(resource, &mut object, finalizers, grace.unwrap_or(0));
             }
-            finalizers.extend(propagation.map(Value::from));
-            let waits = !finalizers.is_empty()
-                || grace > 0
-                || (resource.kind == "Namespace" && !items(&object, "spec.finalizers").is_empty());
-            if !waits {
-                if options.dry_run || self.remove(resource, &key, &mut object, &stored) {
-                    return Ok(deleted(resource, name, object));
-                }
-                continue;
-            }
-            let sooner =
-                at(&object, "metadata.deletionGracePeriodSeconds").as_i64().is_some_and(|before| grace < before);
-            if marked && !sooner && finalizers == items(&object, "metadata.finalizers") {
-                return Ok(object);
-            }
-            if !finalizers.is_empty() {
-                set(&mut object, "metadata.finalizers", finalizers);
-            }
-            let at_time = moment::since_epoch().as_secs().saturating_add_signed(grace);
-            set(&mut object, "metadata.deletionTimestamp", moment::rfc3339(at_time));
-            if resource.kind != "Namespace" {
-                set(&mut object, "metadata.deletionGracePeriodSeconds", grace);
-                if let Some(generation) = at(&object, "metadata.generation").as_i64().filter(|_| !marked) {
-                    set(&mut object, "metadata.generation", generation + 1);
-                }
-            } else {
-                set(&mut object, "status.phase", "Terminating");
-            }
+            let goes = !held && grace.unwrap_or(0) == 0;
             if options.dry_run {
-                return Ok(object);
+                return Ok(if goes { deleted(resource, name, object) } else { object });
             }
-            self.finish(resource, &mut object);
-            if self.store.put(&resource.shelf, &key, &mut object, Expect::Revision(stored.revision)).is_ok() {
+            let mut last = stored;
+            if object != old {
+                self.finish(resource, &mut object);
+                match self.store.put(&resource.shelf, &key, &mut object, Expect::Revision(last.revision)) {
+                    Ok(stored) => last = stored,
+                    // Somebody else was quicker.
+                    Err(_) => continue,
+                }
                 self.after(resource, Some(&object));
+            }
+            if !goes {
                 return Ok(self.seen_as(resource, object));
+            }
+            if self.remove(resource, &key, &mut object, &last) {
+                return Ok(deleted(resource, name, object));
             }
         }
     }
 
-    /// How long a Pod has to end: none when nothing of it runs.
-    fn grace(&self, resource: &Resource, object: &Value, options: &DeleteOptions) -> i64 {
+    /// How long a Pod has to end: no time when nothing of it runs. Other objects have nothing to end.
+    fn grace(&self, resource: &Resource, object: &Value, options: &DeleteOptions) -> Option<i64> {
         if resource.kind != "Pod" || !resource.group.is_empty() {
-            return 0;
+            return None;
         }
         if text(object, "spec.nodeName").is_empty() || matches!(text(object, "status.phase"), "Succeeded" | "Failed") {
-            return 0;
+            return Some(0);
         }
         let own = at(object, "spec.terminationGracePeriodSeconds").as_i64().unwrap_or(30);
-        options.grace_seconds.unwrap_or(own).max(0)
+        // Whoever asks for less than nothing wants it soon.
+        let asked = options.grace_seconds.unwrap_or(own);
+        Some(if asked < 0 { 1 } else { asked })
     }
 
     /// Deletes all objects that are selected. Answers with what they were.
@@ -119,6 +104,56 @@ impl Core {
             }
         }
         Ok(gone)
+    }
+}
+
+/// Definitions wait for what they define, as namespaces for what is in them.
+fn is_definition(resource: &Resource) -> bool {
+    resource.kind == "CustomResourceDefinition" && resource.group == "apiextensions.k8s.io"
+}
+
+/// The finalizers of an object that is to be deleted in a certain way.
+fn finalizers(resource: &Resource, object: &Value, propagation: Option<&str>) -> Vec<Value> {
+    let mut finalizers = items(object, "metadata.finalizers").to_vec();
+    let marked = !at(object, "metadata.deletionTimestamp").is_null();
+    if is_definition(resource) && !marked {
+        finalizers.push(CLEANUP.into());
+    }
+    if propagation.is_some() {
+        finalizers.retain(|finalizer| finalizer != "foregroundDeletion" && finalizer != "orphan");
+    }
+    finalizers.extend(match propagation {
+        Some("Foreground") => Some(Value::from("foregroundDeletion")),
+        Some("Orphan") => Some(Value::from("orphan")),
+        _ => None,
+    });
+    finalizers
+}
+
+/// Marks an object for deletion; what is marked already may only go sooner.
+fn mark(resource: &Resource, object: &mut Value, finalizers: Vec<Value>, grace: i64) {
+    let marked = !at(object, "metadata.deletionTimestamp").is_null();
+    let sooner = at(object, "metadata.deletionGracePeriodSeconds").as_i64().is_some_and(|before| grace < before);
+    if finalizers.is_empty() {
+        value::remove(object, "metadata.finalizers");
+    } else {
+        set(object, "metadata.finalizers", finalizers);
+    }
+    if marked && !sooner {
+        return;
+    }
+    let time = moment::since_epoch().as_secs().saturating_add_signed(grace);
+    set(object, "metadata.deletionTimestamp", moment::rfc3339(time));
+    if resource.kind == "Namespace" && resource.group.is_empty() {
+        set(object, "status.phase", "Terminating");
+        return;
+    }
+    if is_definition(resource) {
+        return;
+    }
+    set(object, "metadata.deletionGracePeriodSeconds", grace);
+    if let Some(generation) = at(object, "metadata.generation").as_i64().filter(|_| !marked) {
+        set(object, "metadata.generation", generation + 1);
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Core;
 use crate::failure::Failure;
 use crate::resources::Resource;
-use crate::selector::Selector;
+use crate::selector::{Fields, Selector};
 use crate::store::Stored;
 use crate::value::{at, text};
 
@@ -20,6 +20,14 @@ pub(crate) struct ListOptions {
     pub(crate) resource_version: String,
     /// `Exact`, `NotOlderThan`, or nothing.
     pub(crate) version_match: String,
+}
+
+impl ListOptions {
+    /// The Pods of a Node.
+    pub(crate) fn of_node(name: &str) -> Result<Self, Failure> {
+        let fields = Fields::parse(&format!("spec.nodeName={name}"), "", |_| true)?;
+        Ok(Self { selector: Selector { fields, ..Selector::default() }, ..Self::default() })
+    }
 }
 
 /// What was listed.
@@ -51,12 +59,12 @@ const TOO_OLD: &str = "The provided continue parameter is too old to display a c
 
 impl Core {
     pub(crate) fn list(&self, resource: &Resource, namespace: &str, options: &ListOptions) -> Result<Listed, Failure> {
-        let prefix = if namespace.is_empty() || !resource.namespaced { String::new() } else { format!("{namespace}/") };
         let (mut after, mut at_revision) = (String::new(), None);
         if !options.continue_token.is_empty() {
-            let (revision, start) = read_token(&options.continue_token)?;
-            (after, at_revision) = (start, Some(revision));
-        } else if let Some(asked) = revision(&options.resource_version)? {
+            (at_revision, after) = read_token(&options.continue_token)?;
+        } else if let Some(asked) = revision(&options.resource_version)
+            .map_err(|why| Failure::bad_request(format!("invalid resource version: {why}")))?
+        {
             if asked > self.store.revision() {
                 return Err(too_large(asked, self.store.revision()));
             }
@@ -64,68 +72,85 @@ impl Core {
                 at_revision = Some(asked);
             }
         }
-        let page = self.store.list(&resource.shelf, &prefix, &after, at_revision).map_err(|compacted| {
-            if options.continue_token.is_empty() {
-                Failure::expired(format!("The resourceVersion for the provided list is too old ({})", compacted.oldest))
-            } else {
-                Failure::expired(TOO_OLD)
-            }
-        })?;
         let (selector, everything) = (&options.selector, options.selector.is_everything());
-        let name = selector
-            .name()
-            .map(|name| resource.key(namespace, name))
-            .filter(|_| !namespace.is_empty() || !resource.namespaced);
-        let matches = |key: &str, stored: &Stored| {
-            everything || (name.as_deref().is_none_or(|name| name == key) && selector.matches_bytes(&stored.bytes))
+        let place = if resource.namespaced { namespace } else { "" };
+        // Whoever asks for one object by its name does not look at the others.
+        let one = selector.name().filter(|_| !place.is_empty() || !resource.namespaced);
+        let one = one.map(|name| resource.key(namespace, name));
+        let prefix = match &one {
+            Some(key) => key.clone(),
+            None if place.is_empty() => String::new(),
+            None => format!("{place}/"),
         };
-        let mut found = page.objects.into_iter().filter(|(key, stored)| matches(key, stored));
         let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+        let most = if everything { limit } else { usize::MAX };
+        let page = self.store.page(&resource.shelf, &prefix, &after, at_revision, most).map_err(|_| {
+            if options.continue_token.is_empty() {
+                return Failure::expired("The resourceVersion for the provided list is too old.");
+            }
+            let mut failure = Failure::expired(TOO_OLD);
+            failure.continue_token = Some(write_token(None, &after));
+            failure
+        })?;
+        let matches = |key: &str, stored: &Stored| {
+            everything || (one.as_deref().is_none_or(|one| one == key) && selector.matches_bytes(&stored.bytes))
+        };
         let mut objects = Vec::new();
         let mut last = None;
-        for (key, stored) in found.by_ref().take(limit) {
+        let mut rest = page.objects.into_iter();
+        for (key, stored) in rest.by_ref().filter(|(key, stored)| matches(key, stored)).take(limit) {
             objects.push(stored);
             last = Some(key);
         }
-        let mut rest = found.peekable();
-        let more = rest.peek().is_some();
-        let continue_token = last.filter(|_| more).map(|key| write_token(page.revision, &key));
-        let remaining = (more && everything).then(|| rest.count());
+        // Whether what is left is selected is not looked at: the next page may turn out to be empty.
+        let left = rest.len() + page.left;
+        let continue_token = last.filter(|_| left > 0).map(|key| write_token(Some(page.revision), &key));
+        let remaining = (left > 0 && everything).then_some(left);
         Ok(Listed { revision: page.revision, objects, continue_token, remaining })
     }
 }
 
 /// A revision as a request gives it: none for "" and "0".
-pub(crate) fn revision(text: &str) -> Result<Option<u64>, Failure> {
+pub(crate) fn revision(text: &str) -> Result<Option<u64>, String> {
     match text {
         "" | "0" => Ok(None),
-        text => text.parse().map(Some).map_err(|_| {
-            let why = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
-            Failure::bad_request(format!("invalid resource version: resourceVersion: Invalid value: {text:?}: {why}"))
-        }),
+        text => {
+            let malformed = |_| format!("resourceVersion: Invalid value: {text:?}: {}", not_a_number(text));
+            text.parse().map(Some).map_err(malformed)
+        }
     }
+}
+
+/// What Go says of a text that is no number.
+pub(super) fn not_a_number(text: &str) -> String {
+    format!("strconv.ParseUint: parsing {text:?}: invalid syntax")
 }
 
 /// Asked for a revision that is not there yet.
-pub(crate) fn too_large(asked: u64, current: u64) -> Failure {
+fn too_large(asked: u64, current: u64) -> Failure {
     let message = format!("Too large resource version: {asked}, current: {current}");
     let failure = Failure::new(504, "Timeout", format!("Timeout: {message}"));
-    let mut failure = failure.with_cause("ResourceVersionTooLarge", "Too large resource version", "");
-    if let Some(details) = &mut failure.details {
-        crate::value::set(details, "retryAfterSeconds", 1);
-    }
-    failure
+    failure.with_cause("ResourceVersionTooLarge", "Too large resource version", "")
 }
 
-fn write_token(revision: u64, after: &str) -> String {
+/// Where a list goes on: at which revision, unless it is the latest, and after which key.
+fn write_token(revision: Option<u64>, after: &str) -> String {
+    let revision = revision.map_or(json!(-1), |revision| json!(revision));
     let token = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{after}\0")});
     URL_SAFE_NO_PAD.encode(token.to_string())
 }
 
-fn read_token(token: &str) -> Result<(u64, String), Failure> {
-    let bad = || Failure::bad_request("continue key is not valid: invalid character");
-    let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|_| bad())?;
-    let token: Value = serde_json::from_slice(&bytes).map_err(|_| bad())?;
-    let revision = at(&token, "rv").as_u64().ok_or_else(bad)?;
-    Ok((revision, text(&token, "start").trim_end_matches('\0').to_owned()))
+fn read_token(token: &str) -> Result<(Option<u64>, String), Failure> {
+    let bad = |why: String| Failure::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
+    let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|error| bad(error.to_string()))?;
+    let token: Value = serde_json::from_slice(&bytes).map_err(|_| {
+        let first = bytes.first().map(|first| char::from(*first)).unwrap_or_default();
+        bad(format!("invalid character {first:?} looking for beginning of value"))
+    })?;
+    let start = text(&token, "start").trim_end_matches('\0').to_owned();
+    match at(&token, "rv").as_i64() {
+        Some(-1) => Ok((None, start)),
+        Some(revision) if revision > 0 => Ok((u64::try_from(revision).ok(), start)),
+        _ => Err(bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)".to_owned())),
+    }
 }

@@ -42,15 +42,16 @@ impl Core {
             let mut new = old.clone();
             match kind {
                 PatchKind::Json => patch::json(&mut new, patch)?,
-                PatchKind::Merge => patch::merge(&mut new, patch),
+                PatchKind::Merge => patch::merge_object(&mut new, patch)?,
                 PatchKind::Strategic | PatchKind::Apply => {
                     patch::strategic(resource.schema(), &resource.shape, &mut new, patch)?;
                 }
             }
-            warnings = self.accept(resource, namespace, Some(name), &mut new, write.strictness)?;
+            let strategic = kind == PatchKind::Strategic;
+            warnings = self.accept_patched(resource, (namespace, name), &mut new, patch, strategic, write)?;
             Ok(new)
         })?;
-        Ok(Written { warnings, ..written })
+        Ok(written.warned(warnings))
     }
 
     fn apply(
@@ -69,14 +70,19 @@ impl Core {
         if !value::at(&config, "metadata.managedFields").is_null() {
             return Err(Failure::bad_request("metadata.managedFields must be nil"));
         }
-        for key in ["apiVersion", "kind"] {
-            if text(&config, key).is_empty() {
-                let message = format!("Object '{}' is missing in '{config}'", if key == "kind" { "Kind" } else { key });
-                return Err(Failure::bad_request(message));
-            }
-        }
-        let warnings = self.accept(resource, namespace, Some(name), &mut config, write.strictness)?;
         let api_version = resource.api_version();
+        let (given, kind) = (text(&config, "apiVersion"), text(&config, "kind"));
+        if (given, kind) != (api_version.as_str(), resource.kind.as_str()) {
+            let (group, version) = given.split_once('/').unwrap_or(("", given));
+            return Err(Failure::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")));
+        }
+        managed::check(resource.schema(), &resource.shape, &config).map_err(|why| {
+            let (namespace, name) = (text(&config, "metadata.namespace"), text(&config, "metadata.name"));
+            let (group, version, kind) = (&resource.group, &resource.version, &resource.kind);
+            let what = format!("({namespace}/{name}; {group}/{version}, Kind={kind})");
+            Failure::new(500, "", format!("failed to create typed patch object {what}: {why}"))
+        })?;
+        let warnings = self.accept(resource, namespace, Some(name), &mut config, write)?;
         let writer = Writer { manager: &write.manager, api_version: &api_version, subresource: &write.subresource };
         let (schema, shape) = (resource.schema(), &resource.shape);
         loop {
@@ -92,13 +98,13 @@ impl Core {
             });
             match result {
                 Err(failure) if failure.code == 404 && write.subresource.is_empty() => {}
-                result => return result.map(|written| Written { warnings, ..written }),
+                result => return result.map(|written| written.warned(warnings)),
             }
             let merged = managed::apply(schema, shape, &Value::Null, &config, writer, write.force)?;
             match self.insert(resource, namespace, merged, write, false) {
                 // Somebody else has made it meanwhile.
                 Err(failure) if failure.reason == "AlreadyExists" => {}
-                result => return result.map(|object| Written { object, created: true, warnings }),
+                result => return result.map(|written| written.warned(warnings)),
             }
         }
     }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::create::{check, tolerations};
 use super::{Core, Write, Written};
-use crate::failure::Failure;
+use crate::failure::{Failure, FieldError};
 use crate::managed::{self, Writer};
 use crate::resources::Resource;
 use crate::store::{Expect, Stored};
@@ -23,9 +23,16 @@ impl Core {
         mut object: Value,
         write: &Write,
     ) -> Result<Written, Failure> {
-        let warnings = self.accept(resource, namespace, Some(name), &mut object, write.strictness)?;
+        let warnings = self.accept(resource, namespace, Some(name), &mut object, write)?;
+        if !resource.unconditional && text(&object, "metadata.resourceVersion").is_empty() {
+            // What is not there is said to be missing first.
+            self.get(resource, namespace, name)?;
+            let why = "must be specified for an update";
+            let errors = [FieldError::invalid("metadata.resourceVersion", &0.into(), why)];
+            return Err(Failure::invalid(resource.kept_group(), &resource.plural, name, &errors));
+        }
         let written = self.modify(resource, namespace, name, write, true, |_| Ok(object.clone()))?;
-        Ok(Written { warnings, ..written })
+        Ok(written.warned(warnings))
     }
 
     /// Changes an object: `change` makes the new one from the old one, again if somebody else was quicker.
@@ -44,6 +51,9 @@ impl Core {
             let old = self.seen_as(resource, stored.value());
             let mut new = change(&old)?;
             let asked = text(&new, "metadata.resourceVersion").to_owned();
+            if !asked.is_empty() && asked.parse::<u64>().is_err() {
+                return Err(Failure::new(500, "", super::not_a_number(&asked)));
+            }
             if !asked.is_empty() && asked != stored.revision.to_string() {
                 return Err(Failure::modified(resource.id(), name));
             }
@@ -56,7 +66,8 @@ impl Core {
                 return Err(Failure::conflict(resource.id(), name, &why));
             }
             self.change(resource, name, &old, &mut new, write, record)?;
-            let written = |object: Value| Written { object, created: false, warnings: Vec::new() };
+            let written =
+                |object: Value| Written { warnings: (resource.rules.warnings)(&object), object, created: false };
             if new == old {
                 return Ok(written(old));
             }
@@ -64,17 +75,22 @@ impl Core {
                 && items(&new, "metadata.finalizers").is_empty()
                 && (resource.kind != "Namespace" || items(&new, "spec.finalizers").is_empty())
                 && at(&new, "metadata.deletionGracePeriodSeconds").as_i64().unwrap_or(0) == 0;
-            if write.dry_run {
+            if write.dry_run && gone {
                 return Ok(written(new));
             }
             if gone {
-                if self.remove(resource, &key, &mut new, &stored) {
+                // Watchers see it go as it was.
+                let mut last = old.clone();
+                if self.remove(resource, &key, &mut last, &stored) {
                     return Ok(written(self.seen_as(resource, new)));
                 }
                 continue;
             }
-            let claim = self.allocate(resource, &mut new, Some(&old), false)?;
+            let claim = self.allocate(resource, &mut new, Some(&old), write.dry_run)?;
             self.finish(resource, &mut new);
+            if write.dry_run {
+                return Ok(written(new));
+            }
             if self.store.put(&resource.shelf, &key, &mut new, Expect::Revision(stored.revision)).is_ok() {
                 claim.keep();
                 self.after(resource, Some(&new));
@@ -126,6 +142,8 @@ impl Core {
                 *new = old.clone();
                 set(new, "spec.finalizers", finalizers);
             }
+            // Whoever binds a Pod says so in its status.
+            "binding" => {}
             _ if resource.has("status") => copy(old, new, "status"),
             _ => {}
         }
@@ -136,6 +154,7 @@ impl Core {
             crate::allocate::carry_over(old, new);
         }
         if resource.group.is_empty() && resource.kind == "Pod" {
+            copy(old, new, "status.qosClass");
             // What the server filled in is not taken away by leaving it out.
             for key in ["serviceAccountName", "serviceAccount", "priority", "preemptionPolicy", "nodeName"] {
                 if at(new, "spec").get(key).is_none() {
@@ -149,8 +168,10 @@ impl Core {
             let writer = Writer { manager: &write.manager, api_version: &api_version, subresource: &write.subresource };
             managed::record(resource.schema(), &resource.shape, old, new, writer);
         }
-        if resource.group.is_empty() && resource.kind == "Pod" && write.subresource.is_empty() {
-            tolerations(new);
+        match (resource.group.as_str(), resource.kind.as_str()) {
+            ("", "Pod") if write.subresource.is_empty() => tolerations(new),
+            ("", "Service") => crate::allocate::list_of_one(new),
+            _ => {}
         }
         let wanted = |object: &Value| {
             let mut object = object.clone();
@@ -169,12 +190,12 @@ impl Core {
         let mut errors = Vec::new();
         validate::metadata_update(new, old, &mut errors);
         validate::no_new_finalizers(new, old, &mut errors);
-        check(resource, new, &mut errors);
+        check(resource, new, &write.subresource, &mut errors);
         if write.subresource.is_empty() {
             (resource.rules.validate_update)(new, old, &mut errors);
         }
         if !errors.is_empty() {
-            return Err(Failure::invalid(&resource.group, &resource.kind, name, &errors));
+            return Err(Failure::invalid(resource.kept_group(), &resource.kind, name, &errors));
         }
         Ok(())
     }

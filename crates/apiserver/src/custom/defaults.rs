@@ -4,17 +4,17 @@ use serde_json::Value;
 
 use crate::value::at;
 
-/// Fills in the defaults of all fields that are not there.
+/// Fills in the defaults of all fields that are not there. Null is nothing, unless the schema says that it may be there.
 pub(crate) fn defaults(given: &Value, value: &mut Value) {
     match value {
         Value::Object(map) => {
             if let Some(properties) = at(given, "properties").as_object() {
                 for (name, inner) in properties {
-                    if let Some(default) = inner.get("default") {
-                        let nullable = at(inner, "nullable") == true;
-                        if map.get(name).is_none_or(|value| value.is_null() && !nullable) {
-                            map.insert(name.clone(), default.clone());
-                        }
+                    if map.get(name).is_some_and(Value::is_null) && at(inner, "nullable") != true {
+                        map.remove(name);
+                    }
+                    if let Some(default) = inner.get("default").filter(|_| !map.contains_key(name)) {
+                        map.insert(name.clone(), default.clone());
                     }
                     if let Some(value) = map.get_mut(name) {
                         defaults(inner, value);

@@ -7,7 +7,7 @@ use crate::value::{at, items, text};
 
 /// The types of a custom resource, and the shape of its objects.
 pub(super) fn build(given: &Value) -> (Schema, Shape) {
-    let mut schema = Schema::default();
+    let mut schema = Schema::lenient();
     let meta = metadata(&mut schema);
     let field =
         |name: &str, shape| Field { name: name.to_owned(), required: false, always: false, shape, number: (0, 0) };
@@ -90,7 +90,10 @@ fn shape(schema: &mut Schema, given: &Value) -> Shape {
                 }
             }
         }
-        // The types of scalars are checked with the messages of the validation.
+        "string" => Shape::Text,
+        "integer" => Shape::Int64,
+        "number" => Shape::Double,
+        "boolean" => Shape::Bool,
         _ => Shape::Any,
     }
 }

@@ -27,7 +27,7 @@ fn widget() -> Resource {
 fn message(spec: Value) -> String {
     let widget = widget();
     let mut errors = Vec::new();
-    validate(&widget.custom.as_ref().unwrap().given, &json!({"spec": spec}), &mut errors);
+    validate(widget.custom.as_ref().unwrap(), &json!({"spec": spec}), "", &mut errors);
     Failure::invalid("example.com", "Widget", "w", &errors).message
 }
 

@@ -4,17 +4,58 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde_json::{Value, json};
 
+use super::Custom;
 use crate::failure::FieldError;
 use crate::validate::Errors;
 use crate::value::{at, items, text};
 
-/// Checks an object against the schema of its version.
-pub(crate) fn validate(given: &Value, object: &Value, errors: &mut Errors) {
+/// Checks an object against the schema of its version, or only its status.
+pub(crate) fn validate(custom: &Custom, object: &Value, subresource: &str, errors: &mut Errors) {
     let before = errors.len();
-    check(given, object, "", errors);
-    if errors.len() > before && given.to_string().contains("x-kubernetes-validations") {
+    let (given, replicas) = match subresource {
+        "status" => {
+            let mut wrong = Errors::new();
+            check(at(&custom.given, "properties.status"), at(object, "status"), "", &mut wrong);
+            errors.extend(wrong.into_iter().map(|wrong| wrong.below("status")));
+            (&custom.given, "statusReplicasPath")
+        }
+        _ => {
+            check(&custom.given, object, "", errors);
+            (&custom.given, "specReplicasPath")
+        }
+    };
+    scales(text(&custom.scale, replicas), object, errors);
+    let blocked = errors.iter().skip(before).any(FieldError::blocks_rules);
+    if blocked && given.to_string().contains("x-kubernetes-validations") {
         let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
         errors.push(FieldError::invalid("<nil>", &Value::Null, why));
+    }
+}
+
+/// What the scale subresource reads has to be a count.
+fn scales(path: &str, object: &Value, errors: &mut Errors) {
+    let found = at(object, path.trim_start_matches('.'));
+    match (path.is_empty() || found.is_null(), found.as_i64()) {
+        (true, _) => {}
+        (false, None) => {
+            let (shown, kind) = (crate::patch::go(found), go_type(found));
+            let why = format!("{path} accessor error: {shown} is of the type {kind}, expected int64");
+            errors.push(FieldError::invalid(path, &json!(0), &why));
+        }
+        (false, Some(count)) if count < 0 => {
+            errors.push(FieldError::invalid(path, &json!(count), "should be a non-negative integer"));
+        }
+        (false, Some(_)) => {}
+    }
+}
+
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+        other => type_of(other).trim_end_matches("ean"),
     }
 }
 
@@ -42,6 +83,14 @@ fn check(given: &Value, value: &Value, path: &str, errors: &mut Errors) {
     let found = type_of(value);
     let either = at(given, "x-kubernetes-int-or-string") == true;
     let fits = wanted.is_empty() || wanted == found || (wanted == "number" && found == "integer");
+    let format = text(given, "format");
+    if wanted == "integer" && found == "number" && !format.is_empty() {
+        let why = format!("{path} in body must be of type {format}: \"float64\"");
+        errors.push(FieldError::type_invalid(path, &json!("float64"), &why));
+        let why = format!("Checked value must be of type integer with format {format} in {path}");
+        errors.push(FieldError::invalid("<nil>", &json!(""), &why));
+        return;
+    }
     if either && !matches!(found, "integer" | "string") || !either && !fits {
         let wanted = if either { "integer,string" } else { wanted };
         let body = if path.is_empty() { "" } else { path };
@@ -129,18 +178,15 @@ fn array(given: &Value, list: &[Value], path: &str, errors: &mut Errors) {
 
 fn strings(given: &Value, string: &str, path: &str, errors: &mut Errors) {
     let (value, length) = (json!(string), string.chars().count());
+    let pattern = text(given, "pattern");
+    let matches = || regex_lite::Regex::new(pattern).is_ok_and(|regex| regex.is_match(string));
+    // The first that is wrong is enough.
     if let Some(most) = limit(given, "maxLength").filter(|&most| length > most) {
         errors.push(FieldError::too_long(path, most));
-    }
-    if let Some(least) = limit(given, "minLength").filter(|&least| length < least) {
-        errors.push(FieldError::invalid(
-            path,
-            &value,
-            &format!("{path} in body should be at least {least} chars long"),
-        ));
-    }
-    let pattern = text(given, "pattern");
-    if !pattern.is_empty() && regex_lite::Regex::new(pattern).is_ok_and(|regex| !regex.is_match(string)) {
+    } else if let Some(least) = limit(given, "minLength").filter(|&least| length < least) {
+        let why = format!("{path} in body should be at least {least} chars long");
+        errors.push(FieldError::invalid(path, &value, &why));
+    } else if !pattern.is_empty() && !matches() {
         errors.push(FieldError::invalid(path, &value, &format!("{path} in body should match '{pattern}'")));
     }
     let format = text(given, "format");
@@ -153,7 +199,8 @@ fn strings(given: &Value, string: &str, path: &str, errors: &mut Errors) {
         _ => true,
     };
     if !good {
-        errors.push(FieldError::invalid(path, &value, &format!("{path} in body must be of type {format}: {string:?}")));
+        let why = format!("{path} in body must be of type {format}: {string:?}");
+        errors.push(FieldError::type_invalid(path, &value, &why));
     }
 }
 
@@ -184,29 +231,34 @@ fn numbers(given: &Value, value: &Value, path: &str, errors: &mut Errors) {
 }
 
 fn combined(given: &Value, value: &Value, path: &str, errors: &mut Errors) {
-    let passes = |inner: &Value| {
+    let wrong = |inner: &Value| {
         let mut errors = Errors::new();
         check(inner, value, path, &mut errors);
-        errors.is_empty()
+        errors
     };
     for inner in items(given, "allOf") {
-        check(inner, value, path, errors);
+        errors.extend(wrong(inner));
     }
-    let shown = if value.is_object() || value.is_array() { json!(null) } else { value.clone() };
-    let any = items(given, "anyOf");
-    if !any.is_empty() && !any.iter().any(passes) {
-        errors.push(FieldError::invalid(
-            path,
-            &shown,
-            &format!("{path} in body must validate at least one schema (anyOf)"),
-        ));
+    let mut none = |outcomes: Vec<Errors>, why: &str| {
+        errors.push(FieldError::invalid("<nil>", &json!(""), &format!("\"{path}\" must {why}")));
+        // What would have made one fit.
+        errors.extend(outcomes.into_iter().next().unwrap_or_default());
+    };
+    let any: Vec<_> = items(given, "anyOf").iter().map(wrong).collect();
+    if !any.is_empty() && any.iter().all(|errors| !errors.is_empty()) {
+        none(any, "validate at least one schema (anyOf)");
     }
-    let one = items(given, "oneOf");
-    if !one.is_empty() && one.iter().filter(|inner| passes(inner)).count() != 1 {
-        let why = format!("{path} in body must validate one and only one schema (oneOf). Found none valid");
-        errors.push(FieldError::invalid(path, &shown, &why));
+    let one: Vec<_> = items(given, "oneOf").iter().map(wrong).collect();
+    match one.iter().filter(|errors| errors.is_empty()).count() {
+        1 => {}
+        0 if one.is_empty() => {}
+        0 => none(one, "validate one and only one schema (oneOf). Found none valid"),
+        count => {
+            let why = format!("validate one and only one schema (oneOf). Found {count} valid alternatives");
+            none(Vec::new(), &why);
+        }
     }
-    if given.get("not").is_some_and(passes) {
-        errors.push(FieldError::invalid(path, &shown, &format!("{path} in body must not validate the schema (not)")));
+    if given.get("not").is_some_and(|inner| wrong(inner).is_empty()) {
+        none(Vec::new(), "not validate the schema (not)");
     }
 }

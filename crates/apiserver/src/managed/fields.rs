@@ -147,6 +147,7 @@ pub(crate) fn display(path: &[Step]) -> String {
     let step = |step: &Step| match step.split_at_checked(2) {
         Some(("f:", name)) => format!(".{name}"),
         Some(("v:", value)) => format!("[={value}]"),
+        Some(("i:", index)) => format!("[{index}]"),
         Some(("k:", keys)) => {
             let keys: Map<String, Value> = serde_json::from_str(keys).unwrap_or_default();
             let keys: Vec<_> = keys.iter().map(|(key, value)| format!("{key}={value}")).collect();

@@ -26,16 +26,32 @@ pub(super) fn merge(schema: &Schema, shape: &Shape, target: &mut Value, config: 
     }
 }
 
-/// What was there keeps its place; what is new comes after it, in the order of the configuration.
+/// Items of both have the order of the configuration; those of one only stay behind what they followed there, and what was there
+/// comes before what is new.
 fn list(target: &mut Value, config: &[Value], step: impl Fn(&Value) -> Step, join: impl Fn(&mut Value, &Value)) {
-    let mut merged = target.as_array().cloned().unwrap_or_default();
-    for value in config {
-        let id = step(value);
-        match merged.iter_mut().find(|item| step(item) == id) {
-            Some(item) => join(item, value),
-            None => merged.push(value.clone()),
+    let old = target.as_array().cloned().unwrap_or_default();
+    let (olds, news): (Vec<_>, Vec<_>) = (old.iter().map(&step).collect(), config.iter().map(&step).collect());
+    let mut shared = news.iter().filter(|step| olds.contains(step)).peekable();
+    let mut merged = Vec::with_capacity(old.len() + config.len());
+    let mut left = olds.iter().zip(&old).peekable();
+    for (new, value) in news.iter().zip(config) {
+        while let Some((_, kept)) = left.next_if(|(step, _)| shared.peek() != Some(step)) {
+            // What the configuration has elsewhere comes there.
+            if !news.contains(&step(kept)) {
+                merged.push(kept.clone());
+            }
         }
+        if shared.next_if_eq(&new).is_some() {
+            left.next_if(|(step, _)| *step == new);
+        }
+        let mut item = old.iter().find(|item| step(item) == *new).cloned();
+        match &mut item {
+            Some(item) => join(item, value),
+            None => item = Some(value.clone()),
+        }
+        merged.extend(item);
     }
+    merged.extend(left.filter(|(step, _)| !news.contains(step)).map(|(_, kept)| kept.clone()));
     *target = merged.into();
 }
 

@@ -86,3 +86,20 @@ fn applying_the_same_again_changes_nothing() {
     let first = applied(&Value::Null, config.clone(), "b", false).unwrap();
     assert_eq!(applied(&first, config, "b", false).unwrap(), first);
 }
+
+#[test]
+fn applied_items_have_the_order_of_the_configuration_between_those_that_were_there() {
+    let object = |finalizers: &str| {
+        let list: Vec<_> = finalizers.split(' ').map(|name| format!("x/{name}")).collect();
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "finalizers": list}})
+    };
+    for (live, config, merged) in [
+        ("a b c d", "d x b", "a c d x b"),
+        ("a c d x b", "b y d x z", "a c b y d x z"),
+        ("a c b y d x z", "m a n c o", "m a n c b y d x z o"),
+        ("a b", "c d", "a b c d"),
+    ] {
+        let result = applied(&object(live), object(config), "me", false).unwrap();
+        assert_eq!(result["metadata"]["finalizers"], object(merged)["metadata"]["finalizers"], "{live} + {config}");
+    }
+}

@@ -7,11 +7,10 @@ use crate::schema::{ListKind, Schema, Shape};
 
 /// Applies a strategic merge patch to an object of a built-in type.
 pub(crate) fn strategic(schema: &Schema, shape: &Shape, target: &mut Value, patch: &Value) -> Result<(), Failure> {
-    let Value::Object(patch) = patch else {
-        *target = patch.clone();
-        return Ok(());
-    };
-    object(schema, shape, crate::value::object(target), patch)
+    match patch {
+        Value::Object(patch) => object(schema, shape, crate::value::object(target), patch),
+        _ => Err(super::not_a("map[string]interface {}", patch)),
+    }
 }
 
 fn object(
@@ -51,7 +50,8 @@ fn object(
         if let Some(of) = key.strip_prefix("$setElementOrder/") {
             // The order is put right after the list was merged.
             if !patch.contains_key(of) {
-                order(schema, &field(schema, shape, of), target.get_mut(of), value);
+                let before = list_at(target, of);
+                order(&field(schema, shape, of), target.get_mut(of), value, &before);
             }
             continue;
         }
@@ -60,13 +60,18 @@ fn object(
             continue;
         }
         let inner = field(schema, shape, key);
+        let before = list_at(target, key);
         let place = target.entry(key.clone()).or_insert(Value::Null);
         one(schema, &inner, place, value)?;
         if let Some(wanted) = patch.get(&format!("$setElementOrder/{key}")) {
-            order(schema, &inner, Some(place), wanted);
+            order(&inner, Some(place), wanted, &before);
         }
     }
     Ok(())
+}
+
+fn list_at(target: &Map<String, Value>, key: &str) -> Vec<Value> {
+    target.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
 fn field(schema: &Schema, shape: &Shape, name: &str) -> Shape {
@@ -83,10 +88,10 @@ fn one(schema: &Schema, shape: &Shape, place: &mut Value, patch: &Value) -> Resu
     match (shape, patch) {
         (Shape::List(item, ListKind::Keyed(keys)), Value::Array(patches)) => list(schema, item, keys, place, patches),
         (Shape::List(_, ListKind::Set), Value::Array(patches)) => {
-            let old = place.as_array().cloned().unwrap_or_default();
-            // What is new comes first.
-            let mut items: Vec<_> = patches.iter().filter(|value| !old.contains(value)).cloned().collect();
-            items.extend(old);
+            let before = place.as_array().cloned().unwrap_or_default();
+            let mut items = before.clone();
+            items.extend(patches.iter().filter(|value| !before.contains(value)).cloned());
+            arrange(&mut items, patches, &before, None);
             *place = items.into();
             Ok(())
         }
@@ -101,7 +106,8 @@ fn one(schema: &Schema, shape: &Shape, place: &mut Value, patch: &Value) -> Resu
 fn list(schema: &Schema, item: &Shape, keys: &[String], place: &mut Value, patches: &[Value]) -> Result<(), Failure> {
     // A list is merged by its first key, whatever else tells its items apart.
     let key = keys.first().map(String::as_str).unwrap_or_default();
-    let mut items = place.as_array().cloned().unwrap_or_default();
+    let before = place.as_array().cloned().unwrap_or_default();
+    let mut items = before.clone();
     if patches.iter().any(|patch| patch.get("$patch").is_some_and(|how| how == "replace") && patch.get(key).is_none()) {
         items.clear();
     }
@@ -111,7 +117,7 @@ fn list(schema: &Schema, item: &Shape, keys: &[String], place: &mut Value, patch
             if how.is_some() {
                 continue;
             }
-            let message = format!("map: {patch} does not contain declared merge key: {key}");
+            let message = format!("map: {} does not contain declared merge key: {key}", super::go(patch));
             return Err(Failure::new(500, "", message));
         };
         let found = items.iter_mut().find(|item| item.get(key) == Some(id));
@@ -125,33 +131,44 @@ fn list(schema: &Schema, item: &Shape, keys: &[String], place: &mut Value, patch
             }
         }
     }
+    arrange(&mut items, patches, &before, Some(key));
     *place = items.into();
     Ok(())
 }
 
-/// Sorts the items that are named into the order in which they are; the others stay behind the one they followed.
-fn order(_: &Schema, shape: &Shape, place: Option<&mut Value>, wanted: &Value) {
-    let (Some(Value::Array(items)), Some(wanted)) = (place, wanted.as_array()) else { return };
+/// Puts the items that are named into the order in which they are named. The others stay before those that they preceded; what
+/// was not there before comes as early as it can.
+fn arrange(items: &mut Vec<Value>, named: &[Value], before: &[Value], key: Option<&str>) {
+    let same = |a: &Value, b: &Value| match key {
+        Some(key) => a.get(key) == b.get(key),
+        None => a == b,
+    };
+    let place = |list: &[Value], item: &Value| list.iter().position(|other| same(other, item));
+    let (mut wanted, mut others): (Vec<_>, Vec<_>) =
+        std::mem::take(items).into_iter().partition(|item| place(named, item).is_some());
+    wanted.sort_by_key(|item| place(named, item));
+    others.sort_by_key(|item| place(before, item));
+    let mut others = others.into_iter().peekable();
+    for item in wanted {
+        while let Some(other) = others.next_if(|other| match (place(before, other), place(before, &item)) {
+            (Some(other), Some(item)) => other < item,
+            _ => false,
+        }) {
+            items.push(other);
+        }
+        items.push(item);
+    }
+    items.extend(others);
+}
+
+/// Arranges a list that is a field of a patched object.
+fn order(shape: &Shape, place: Option<&mut Value>, named: &Value, before: &[Value]) {
+    let (Some(Value::Array(items)), Some(named)) = (place, named.as_array()) else { return };
     let key = match shape {
-        Shape::List(_, ListKind::Keyed(keys)) => keys.first(),
+        Shape::List(_, ListKind::Keyed(keys)) => keys.first().map(String::as_str),
         _ => None,
     };
-    let rank = |item: &Value| {
-        wanted.iter().position(|wanted| match key {
-            Some(key) => wanted.get(key) == item.get(key),
-            None => wanted == item,
-        })
-    };
-    let mut last = 0;
-    let mut ranked: Vec<_> = std::mem::take(items)
-        .into_iter()
-        .map(|item| {
-            last = rank(&item).map_or(last, |rank| rank + 1);
-            (last, item)
-        })
-        .collect();
-    ranked.sort_by_key(|(rank, _)| *rank);
-    *items = ranked.into_iter().map(|(_, item)| item).collect();
+    arrange(items, named, before, key);
 }
 
 #[cfg(test)]
@@ -185,6 +202,14 @@ mod tests {
             "metadata": {"finalizers": ["e/f", "c/d"]},
             "spec": {"containers": [{"name": "b"}, {"name": "a", "image": "1"}]},
         });
+        assert_eq!(patched(pod, patch), expected);
+    }
+
+    #[test]
+    fn what_is_new_comes_before_what_was_there() {
+        let pod = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}]}});
+        let patch = json!({"spec": {"containers": [{"name": "n"}, {"name": "b", "image": "1"}]}});
+        let expected = json!({"spec": {"containers": [{"name": "n"}, {"name": "a"}, {"name": "b", "image": "1"}]}});
         assert_eq!(patched(pod, patch), expected);
     }
 

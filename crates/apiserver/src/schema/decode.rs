@@ -13,7 +13,16 @@ pub(crate) struct Decoded {
 
 /// Checks the types of all fields and takes unknown ones out, or says what cannot be read.
 pub(crate) fn decode(schema: &Schema, shape: &Shape, value: &mut Value) -> Result<Decoded, String> {
-    let mut walk = Walk { schema, decoded: Decoded::default() };
+    visit(schema, shape, value, false)
+}
+
+/// The same for what has been read already, with the messages that there are for that.
+pub(crate) fn restore(schema: &Schema, shape: &Shape, value: &mut Value) -> Result<Decoded, String> {
+    visit(schema, shape, value, true)
+}
+
+fn visit(schema: &Schema, shape: &Shape, value: &mut Value, restores: bool) -> Result<Decoded, String> {
+    let mut walk = Walk { schema, restores, decoded: Decoded::default() };
     let owner = match shape {
         Shape::Type(index) => schema.get(*index).map(super::Type::short).unwrap_or_default(),
         _ => "",
@@ -24,6 +33,7 @@ pub(crate) fn decode(schema: &Schema, shape: &Shape, value: &mut Value) -> Resul
 
 struct Walk<'a> {
     schema: &'a Schema,
+    restores: bool,
     decoded: Decoded,
 }
 
@@ -38,16 +48,22 @@ struct Place<'a> {
 
 impl Walk<'_> {
     fn visit(&mut self, shape: &Shape, value: &mut Value, place: &Place<'_>) -> Result<(), String> {
-        if value.is_null() {
+        let scalar = matches!(shape, Shape::Text | Shape::Int64 | Shape::Double | Shape::Bool);
+        // Metadata is of a built-in type everywhere.
+        let elsewhere = self.schema.lenient && scalar && !place.path.starts_with("metadata.");
+        if value.is_null() || elsewhere {
             return Ok(());
         }
         match (shape, &mut *value) {
             (Shape::Any, _) | (Shape::Text, Value::String(_)) | (Shape::Bool, Value::Bool(_)) => Ok(()),
             (Shape::Time | Shape::MicroTime, Value::String(text)) => match crate::moment::parse_rfc3339(text) {
                 Some(_) => Ok(()),
-                None => Err(format!(
-                    "parsing time \"{text}\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"{text}\" as \"2006\""
-                )),
+                None => {
+                    let fraction = if *shape == Shape::MicroTime { ".000000" } else { "" };
+                    Err(format!(
+                        "parsing time \"{text}\" as \"2006-01-02T15:04:05{fraction}Z07:00\": cannot parse \"{text}\" as \"2006\""
+                    ))
+                }
             },
             (Shape::IntOrText, Value::String(_)) | (Shape::Double, Value::Number(_)) => Ok(()),
             (Shape::Quantity, Value::String(text)) => match crate::quantity::canonical(text) {
@@ -116,7 +132,8 @@ impl Walk<'_> {
                 values.retain(|key, _| !unknown.contains(key));
                 Ok(())
             }
-            (shape, value) => Err(self.mismatch(kind(value), shape, place)),
+            (shape, value) if self.restores => Err(self.unrestorable(shape, value)),
+            (shape, value) => Err(self.mismatch(json_kind(value), shape, place)),
         }
     }
 
@@ -126,6 +143,22 @@ impl Walk<'_> {
             return format!("json: cannot unmarshal {what} into Go value of type {to}");
         }
         format!("json: cannot unmarshal {what} into Go struct field {}.{} of type {to}", place.owner, place.fields)
+    }
+
+    fn unrestorable(&self, shape: &Shape, value: &Value) -> String {
+        let found = match value {
+            Value::Array(_) => "slice",
+            Value::Object(_) => "map",
+            Value::Number(number) if number.is_f64() => "float64",
+            Value::Number(_) => "int64",
+            other => json_kind(other),
+        };
+        match shape {
+            Shape::List(..) => format!("cannot restore slice from {found}"),
+            Shape::Map(..) => format!("cannot restore map from {found}"),
+            Shape::Type(_) => format!("cannot restore struct from: {found}"),
+            shape => format!("cannot convert {found} to {}", self.go_name(shape)),
+        }
     }
 
     /// The name that the messages of the real server have for a type.
@@ -154,7 +187,8 @@ fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-fn kind(value: &Value) -> &'static str {
+/// What the messages of the real server call a JSON value.
+pub(crate) fn json_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

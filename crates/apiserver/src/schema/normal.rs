@@ -39,6 +39,10 @@ const ZERO: &[&str] = &[
 /// Texts that may be empty and still say something.
 const EMPTY: &[(&str, &str)] = &[("EndpointPort", "name"), ("HostPathVolumeSource", "type")];
 
+/// What a workload selects by has no default.
+const NULL: &[(&str, &str)] =
+    &[("DaemonSetSpec", "selector"), ("DeploymentSpec", "selector"), ("ReplicaSetSpec", "selector")];
+
 /// Brings an object of a built-in type into the form in which the real server would store and send it.
 pub(crate) fn normalise(schema: &Schema, shape: &Shape, value: &mut Value) {
     match (shape, value) {
@@ -52,7 +56,9 @@ pub(crate) fn normalise(schema: &Schema, shape: &Shape, value: &mut Value) {
                     map.remove(&field.name);
                 }
                 if field.always && !map.contains_key(&field.name) {
-                    map.insert(field.name.clone(), nothing(schema, &field.shape));
+                    let null = NULL.contains(&(kind.short(), field.name.as_str()));
+                    let nothing = if null { Value::Null } else { nothing(schema, &field.shape) };
+                    map.insert(field.name.clone(), nothing);
                 }
             }
         }

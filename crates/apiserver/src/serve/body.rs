@@ -12,8 +12,15 @@ use tokio::sync::mpsc;
 /// All at once, bit by bit, or what somebody else sends.
 pub(crate) enum Body {
     Full(Bytes),
-    Stream(mpsc::Receiver<Bytes>),
+    Stream(mpsc::Receiver<Vec<Bytes>>, std::vec::IntoIter<Bytes>),
     Foreign(Incoming),
+}
+
+impl Body {
+    /// What comes through a channel, as it comes.
+    pub(super) fn stream(batches: mpsc::Receiver<Vec<Bytes>>) -> Self {
+        Self::Stream(batches, Vec::new().into_iter())
+    }
 }
 
 impl http_body::Body for Body {
@@ -27,9 +34,16 @@ impl http_body::Body for Body {
         match &mut *self {
             Self::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Self::Stream(receiver) => {
-                receiver.poll_recv(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
-            }
+            Self::Stream(batches, current) => loop {
+                if let Some(bytes) = current.next() {
+                    return Poll::Ready(Some(Ok(Frame::data(bytes))));
+                }
+                match batches.poll_recv(context) {
+                    Poll::Ready(Some(batch)) => *current = batch.into_iter(),
+                    Poll::Ready(None) => return Poll::Ready(None),
+                    Poll::Pending => return Poll::Pending,
+                }
+            },
             Self::Foreign(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
         }
     }
@@ -37,7 +51,7 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Full(bytes) => bytes.is_empty(),
-            Self::Stream(_) => false,
+            Self::Stream(..) => false,
             Self::Foreign(body) => body.is_end_stream(),
         }
     }
@@ -45,7 +59,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> http_body::SizeHint {
         match self {
             Self::Full(bytes) => http_body::SizeHint::with_exact(bytes.len() as u64),
-            Self::Stream(_) => http_body::SizeHint::default(),
+            Self::Stream(..) => http_body::SizeHint::default(),
             Self::Foreign(body) => body.size_hint(),
         }
     }
@@ -53,38 +67,3 @@ impl http_body::Body for Body {
 
 /// Nothing goes wrong on the way to an answer: failures are answers.
 pub(crate) type Never = Infallible;
-
-/// What is wrong with text that is not JSON, in the words of the real server.
-pub(super) fn syntax(body: &[u8], error: &serde_json::Error) -> String {
-    if error.is_eof() {
-        return "unexpected end of JSON input".to_owned();
-    }
-    let lines: Vec<_> = body.split(|byte| *byte == b'\n').collect();
-    let line = lines.get(error.line().saturating_sub(1)).copied().unwrap_or_default();
-    let found = line.get(error.column().saturating_sub(1)).copied().unwrap_or_default();
-    let shown = char::from(found);
-    let text = error.to_string();
-    let place = if text.contains("key must be a string") {
-        "looking for beginning of object key string"
-    } else if text.contains("expected `:`") {
-        "after object key"
-    } else if text.contains("expected `,` or `}`") {
-        "after object key:value pair"
-    } else if text.contains("expected `,` or `]`") {
-        "after array element"
-    } else if text.contains("trailing comma") {
-        "looking for beginning of object key string"
-    } else if text.contains("trailing characters") {
-        "after top-level value"
-    } else {
-        "looking for beginning of value"
-    };
-    format!("invalid character '{shown}' {place}")
-}
-
-/// The start of a body, for messages.
-pub(super) fn dump(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(body);
-    let start: String = text.chars().take(30).collect();
-    if start.len() < text.len() { format!("{start} ...") } else { start }
-}

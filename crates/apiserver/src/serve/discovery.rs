@@ -8,9 +8,11 @@ use http::{Method, Response};
 use serde_json::{Value, json};
 
 use super::{Asked, Body, State, answer, openapi, proxy};
+use crate::auth::AUDIENCE;
 use crate::core::Registry;
 use crate::failure::{Failure, Of};
 use crate::resources::{QUESTIONS, Resource};
+use crate::value::text;
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 /// The Kubernetes whose behaviour this follows.
@@ -53,21 +55,27 @@ pub(super) async fn path(state: &State, asked: &Asked) -> Result<Response<Body>,
                 crate::value::set(&mut value, "apiVersion", "v1");
                 value
             }
-            _ => return Ok(answer::bytes(404, "text/plain; charset=utf-8", "404 page not found\n")),
+            _ => return Ok(answer::page_not_found()),
         },
         ["api", version] => resources(&registry, "", version)?,
         ["apis", group, version] => resources(&registry, group, version)?,
         ["version"] => json!({
-            "major": "1", "minor": "36", "gitVersion": VERSION, "gitCommit": "", "gitTreeState": "clean", "buildDate": "",
+            "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36", "minCompatibilityMajor": "1",
+            "minCompatibilityMinor": "35", "gitVersion": VERSION, "gitCommit": "", "gitTreeState": "clean", "buildDate": "",
             "goVersion": "", "compiler": "rustc", "platform": "linux/amd64",
         }),
         ["healthz" | "livez" | "readyz", ..] => return Ok(answer::bytes(200, "text/plain; charset=utf-8", "ok")),
+        [".well-known", "openid-configuration"] => json!({
+            "issuer": AUDIENCE, "jwks_uri": format!("{AUDIENCE}/openid/v1/jwks"), "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"], "id_token_signing_alg_values_supported": ["ES256"],
+        }),
+        ["openid", "v1", "jwks"] => state.core.signer.keys(),
         ["openapi", "v3", rest @ ..] => return openapi::v3(&registry, rest),
-        ["openapi", "v2"] => return openapi::v2(asked),
+        ["openapi", "v2"] => return openapi::v2(&registry, asked),
         [] => {
             json!({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]})
         }
-        _ => return Ok(answer::bytes(404, "text/plain; charset=utf-8", "404 page not found\n")),
+        _ => return Ok(answer::page_not_found()),
     };
     Ok(answer::json(200, &value))
 }
@@ -159,6 +167,7 @@ fn resources(registry: &Registry, group: &str, version: &str) -> Result<Value, F
     if list.is_empty() {
         return Err(Failure::no_such_path());
     }
+    list.sort_by_key(|row| text(row, "name").split('/').next().unwrap_or_default().to_owned());
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     let mut list =
         json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": list});
@@ -221,5 +230,6 @@ fn discovered(registry: &Registry, group: &str, version: &str) -> Vec<Value> {
             "singularResource": kind.to_lowercase(), "verbs": ["create"],
         }));
     }
+    list.sort_by_key(|row| text(row, "resource").to_owned());
     list
 }

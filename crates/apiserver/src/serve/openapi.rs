@@ -13,18 +13,39 @@ use crate::failure::Failure;
 use crate::resources::Resource;
 use crate::schema::{ListKind, MapKind, Schema, Shape};
 
-pub(super) fn v2(asked: &Asked) -> Result<Response<Body>, Failure> {
+const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// The older form, all in one: in JSON, or, for clients that take nothing else, a document in protobuf that describes nothing.
+pub(super) fn v2(registry: &Registry, asked: &Asked) -> Result<Response<Body>, Failure> {
     let accept = asked.header(ACCEPT);
-    if !accept.is_empty() && !accept.contains("json") && !accept.contains("*/*") {
-        return Err(Failure::new(
-            406,
-            "NotAcceptable",
-            "only the following media types are accepted: application/json",
+    if accept.is_empty() || accept.contains("application/json") || accept.contains("*/*") {
+        let resources: Vec<_> = registry.resources.values().cloned().collect();
+        let (_, definitions) = described(&resources, DEFINITIONS);
+        let info = json!({"title": "Kubernetes", "version": super::discovery::VERSION});
+        return Ok(answer::json(
+            200,
+            &json!({"swagger": "2.0", "info": info, "paths": {}, "definitions": definitions}),
         ));
     }
-    let document = json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": super::discovery::VERSION}, "paths": {}, "definitions": {}});
-    Ok(answer::json(200, &document))
+    if accept.contains("proto-openapi.spec.v2") {
+        return Ok(answer::bytes(200, PROTOBUF, nothing_in_protobuf()));
+    }
+    Err(Failure::new(406, "NotAcceptable", "only the following media types are accepted: application/json"))
 }
+
+/// A document with a title and a version: fields 1 (`swagger`), 2 (`info`) and 8 (`paths`) of the message.
+fn nothing_in_protobuf() -> Vec<u8> {
+    let field = |number: u8, content: &[u8]| {
+        let length = u8::try_from(content.len()).unwrap_or(u8::MAX);
+        [&[number << 3 | 2, length], content].concat()
+    };
+    let info = [field(1, b"Kubernetes"), field(2, super::discovery::VERSION.as_bytes())].concat();
+    [field(1, b"2.0"), field(2, &info), field(8, b"")].concat()
+}
+
+/// Where the types are in the newer form, and in the older one.
+const SCHEMAS: &str = "#/components/schemas/";
+const DEFINITIONS: &str = "#/definitions/";
 
 pub(super) fn v3(registry: &Registry, path: &[&str]) -> Result<Response<Body>, Failure> {
     if path.is_empty() {
@@ -75,6 +96,15 @@ fn hash(registry: &Registry, path: &str) -> u64 {
 }
 
 fn document(resources: &[Arc<Resource>]) -> Value {
+    let (paths, schemas) = described(resources, SCHEMAS);
+    json!({
+        "openapi": "3.0.0", "info": {"title": "Kubernetes", "version": super::discovery::VERSION},
+        "paths": paths, "components": {"schemas": schemas},
+    })
+}
+
+/// The operations and the types of resources; `at` is where references lead.
+fn described(resources: &[Arc<Resource>], at: &str) -> (Map<String, Value>, Map<String, Value>) {
     let (mut paths, mut schemas) = (Map::new(), Map::new());
     for resource in resources {
         let name = match &resource.custom {
@@ -86,13 +116,13 @@ fn document(resources: &[Arc<Resource>]) -> Value {
                 for key in ["apiVersion", "kind"] {
                     crate::value::default_to(own, key, json!({"type": "string"}));
                 }
-                crate::value::set(own, "metadata", json!({"$ref": reference("meta.v1.ObjectMeta")}));
-                types(Schema::builtin(), &Schema::builtin().named("meta.v1.ObjectMeta"), &mut schemas);
+                crate::value::set(own, "metadata", json!({"$ref": format!("{at}{}", full_name("meta.v1.ObjectMeta"))}));
+                types(at, &Schema::builtin().named("meta.v1.ObjectMeta"), &mut schemas);
                 schemas.insert(name.clone(), schema);
                 name
             }
             None => {
-                types(Schema::builtin(), &resource.shape, &mut schemas);
+                types(at, &resource.shape, &mut schemas);
                 match &resource.shape {
                     Shape::Type(index) => {
                         Schema::builtin().get(*index).map(|kind| full_name(&kind.name)).unwrap_or_default()
@@ -107,10 +137,7 @@ fn document(resources: &[Arc<Resource>]) -> Value {
         }
         operations(resource, &name, &mut paths);
     }
-    json!({
-        "openapi": "3.0.0", "info": {"title": "Kubernetes", "version": super::discovery::VERSION},
-        "paths": paths, "components": {"schemas": schemas},
-    })
+    (paths, schemas)
 }
 
 fn operations(resource: &Resource, name: &str, paths: &mut Map<String, Value>) {
@@ -152,15 +179,11 @@ fn full_name(name: &str) -> String {
     }
 }
 
-fn reference(name: &str) -> String {
-    format!("#/components/schemas/{}", full_name(name))
-}
-
 /// Adds a type and all that it refers to.
-fn types(schema: &Schema, shape: &Shape, schemas: &mut Map<String, Value>) {
+fn types(at: &str, shape: &Shape, schemas: &mut Map<String, Value>) {
     match shape {
         Shape::Type(index) => {
-            let Some(kind) = schema.get(*index) else { return };
+            let Some(kind) = Schema::builtin().get(*index) else { return };
             let name = full_name(&kind.name);
             if schemas.contains_key(&name) {
                 return;
@@ -168,8 +191,8 @@ fn types(schema: &Schema, shape: &Shape, schemas: &mut Map<String, Value>) {
             schemas.insert(name.clone(), Value::Null);
             let mut properties = Map::new();
             for field in &kind.fields {
-                types(schema, &field.shape, schemas);
-                properties.insert(field.name.clone(), describe(schema, &field.shape));
+                types(at, &field.shape, schemas);
+                properties.insert(field.name.clone(), describe(at, &field.shape));
             }
             let required: Vec<_> = kind
                 .fields
@@ -186,12 +209,12 @@ fn types(schema: &Schema, shape: &Shape, schemas: &mut Map<String, Value>) {
             }
             schemas.insert(name, described);
         }
-        Shape::List(item, _) | Shape::Map(item, _) => types(schema, item, schemas),
+        Shape::List(item, _) | Shape::Map(item, _) => types(at, item, schemas),
         _ => {}
     }
 }
 
-fn describe(schema: &Schema, shape: &Shape) -> Value {
+fn describe(at: &str, shape: &Shape) -> Value {
     match shape {
         Shape::Text | Shape::Quantity => json!({"type": "string"}),
         Shape::Int32 => json!({"type": "integer", "format": "int32"}),
@@ -202,13 +225,16 @@ fn describe(schema: &Schema, shape: &Shape) -> Value {
         Shape::IntOrText => json!({"type": "string", "format": "int-or-string"}),
         Shape::Time | Shape::MicroTime => json!({"type": "string", "format": "date-time"}),
         Shape::Any => json!({"type": "object"}),
-        Shape::Type(index) => match schema.get(*index) {
-            // References with a default beside them come wrapped.
-            Some(kind) => json!({"allOf": [{"$ref": reference(&kind.name)}]}),
-            None => json!({"type": "object"}),
-        },
+        Shape::Type(index) => {
+            match Schema::builtin().get(*index).map(|kind| format!("{at}{}", full_name(&kind.name))) {
+                // References with a default beside them come wrapped; the older form knows no such thing.
+                Some(reference) if at == SCHEMAS => json!({"allOf": [{"$ref": reference}]}),
+                Some(reference) => json!({"$ref": reference}),
+                None => json!({"type": "object"}),
+            }
+        }
         Shape::List(item, kind) => {
-            let mut list = json!({"type": "array", "items": describe(schema, item)});
+            let mut list = json!({"type": "array", "items": describe(at, item)});
             match kind {
                 ListKind::Atomic => crate::value::set(&mut list, "x-kubernetes-list-type", "atomic"),
                 ListKind::Set => crate::value::set(&mut list, "x-kubernetes-list-type", "set"),
@@ -220,7 +246,7 @@ fn describe(schema: &Schema, shape: &Shape) -> Value {
             list
         }
         Shape::Map(item, kind) => {
-            let mut map = json!({"type": "object", "additionalProperties": describe(schema, item)});
+            let mut map = json!({"type": "object", "additionalProperties": describe(at, item)});
             if *kind == MapKind::Atomic {
                 crate::value::set(&mut map, "x-kubernetes-map-type", "atomic");
             }

@@ -12,11 +12,13 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::target::Target;
 use super::{Asked, Body, State};
+use crate::auth::Identity;
 use crate::core::Core;
 use crate::failure::Failure;
 use crate::tls;
@@ -32,25 +34,58 @@ pub(crate) struct Backend {
     /// PEM, in base64; empty to trust anybody.
     ca: String,
     insecure: bool,
+    identity: Arc<Identity>,
 }
 
 /// The addresses of the Services behind APIServices.
-#[derive(Default)]
-pub(crate) struct Backends(Mutex<BTreeMap<String, Uri>>);
+pub(crate) struct Backends {
+    /// What the server shows them.
+    identity: Arc<Identity>,
+    addresses: Mutex<BTreeMap<String, Uri>>,
+    /// The APIServices that are served elsewhere, read again when they change.
+    services: Mutex<(u64, Arc<Vec<Value>>)>,
+    moved: Notify,
+}
+
+const SHELF: &str = "apiregistration.k8s.io/apiservices";
 
 impl Backends {
-    /// Says where a Service (`namespace/name`) is reached.
-    pub(crate) fn set(&self, service: &str, url: Uri) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(service.to_owned(), url);
+    pub(crate) fn new(identity: Identity) -> Self {
+        let (addresses, services, moved) = Default::default();
+        Self { identity: Arc::new(identity), addresses, services, moved }
     }
 
-    fn backend(&self, service: &Value) -> Option<Backend> {
+    /// Says where a Service (`namespace/name`) is reached.
+    pub(crate) fn set(&self, service: &str, url: Uri) {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).insert(service.to_owned(), url);
+        self.moved.notify_one();
+    }
+
+    /// Waits until an address is set.
+    pub(crate) async fn changed(&self) {
+        self.moved.notified().await;
+    }
+
+    /// The APIServices that are served elsewhere.
+    pub(crate) fn services(&self, core: &Core) -> Arc<Vec<Value>> {
+        let latest = core.store.latest(SHELF);
+        let mut read = self.services.lock().unwrap_or_else(PoisonError::into_inner);
+        if read.0 != latest {
+            let mut all = core.all("apiregistration.k8s.io", "apiservices", "");
+            all.retain(|service| !at(service, "spec.service").is_null());
+            *read = (latest, Arc::new(all));
+        }
+        read.1.clone()
+    }
+
+    /// Where an APIService is served, unless it is here.
+    pub(super) fn backend(&self, service: &Value) -> Option<Backend> {
         let to = at(service, "spec.service");
         if to.is_null() {
             return None;
         }
         let name = format!("{}/{}", text(to, "namespace"), text(to, "name"));
-        let url = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
+        let url = self.addresses.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
         Some(Backend {
             group: text(service, "spec.group").to_owned(),
             version: text(service, "spec.version").to_owned(),
@@ -58,17 +93,12 @@ impl Backends {
             url,
             ca: text(service, "spec.caBundle").to_owned(),
             insecure: at(service, "spec.insecureSkipTLSVerify") == true,
+            identity: self.identity.clone(),
         })
     }
 
     fn all(&self, core: &Core) -> Vec<Backend> {
-        if core.store.count("apiregistration.k8s.io/apiservices") == 0 {
-            return Vec::new();
-        }
-        core.all("apiregistration.k8s.io", "apiservices", "")
-            .iter()
-            .filter_map(|service| self.backend(service))
-            .collect()
+        self.services(core).iter().filter_map(|service| self.backend(service)).collect()
     }
 
     /// The backend of what a request is about, if it has one.
@@ -88,9 +118,16 @@ impl Backends {
     }
 }
 
+impl Backend {
+    /// Whether it is known where it is.
+    pub(super) fn has_address(&self) -> bool {
+        self.url.is_some()
+    }
+}
+
 fn unavailable(why: &str) -> Failure {
     tracing::debug!(why, "a backend of the API is not reached");
-    Failure::new(503, "ServiceUnavailable", "service unavailable")
+    Failure::new(503, "ServiceUnavailable", format!("error trying to reach service: {why}"))
 }
 
 /// Sends a request on and its answer back.
@@ -99,10 +136,16 @@ pub(super) async fn forward(
     asked: &Asked,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Failure> {
+    if !backend.has_address() {
+        return Ok(super::answer::plain(503, "service unavailable\n"));
+    }
     let (mut parts, body) = request.into_parts();
     let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
     parts.headers.remove(AUTHORIZATION);
     parts.headers.remove(HOST);
+    // Who asks is for this server to say, not for the client.
+    let claimed: Vec<_> = parts.headers.keys().filter(|name| name.as_str().starts_with("x-remote-")).cloned().collect();
+    claimed.iter().for_each(|name| drop(parts.headers.remove(name)));
     parts.version = http::Version::HTTP_11;
     let mut header = |name: &'static str, value: &str| {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -137,7 +180,8 @@ where
         return exchange(stream, request).await;
     }
     let (namespace, name) = backend.service.split_once('/').unwrap_or_default();
-    let config = tls::client(&backend.ca, backend.insecure).map_err(|error| unavailable(&error.to_string()))?;
+    let config = tls::client(&backend.ca, backend.insecure, &backend.identity)
+        .map_err(|error| unavailable(&error.to_string()))?;
     let name =
         ServerName::try_from(format!("{name}.{namespace}.svc")).map_err(|error| unavailable(&error.to_string()))?;
     let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
@@ -164,8 +208,7 @@ where
 pub(super) async fn discover(state: &State) -> Vec<Value> {
     let mut groups = Vec::new();
     for backend in state.backends.all(&state.core) {
-        let path = format!("/apis/{}/{}", backend.group, backend.version);
-        let list = tokio::time::timeout(Duration::from_secs(5), fetch(&backend, &path)).await.ok().and_then(Result::ok);
+        let list = resources(&backend).await.ok();
         let fresh = if list.is_some() { "Current" } else { "Stale" };
         let resources: Vec<_> = items(list.as_ref().unwrap_or(&Value::Null), "resources")
             .iter()
@@ -191,6 +234,13 @@ fn listed(backend: &Backend, row: &Value) -> Option<Value> {
     })
 }
 
+/// What a backend serves.
+pub(super) async fn resources(backend: &Backend) -> Result<Value, Failure> {
+    let path = format!("/apis/{}/{}", backend.group, backend.version);
+    let answer = tokio::time::timeout(Duration::from_secs(5), fetch(backend, &path)).await;
+    answer.unwrap_or_else(|_| Err(unavailable("it does not answer")))
+}
+
 async fn fetch(backend: &Backend, path: &str) -> Result<Value, Failure> {
     let mut request = Request::new(Full::new(Bytes::new()));
     for (name, value) in [
@@ -201,6 +251,9 @@ async fn fetch(backend: &Backend, path: &str) -> Result<Value, Failure> {
         request.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     let response = send(backend, path, request).await?;
+    if !response.status().is_success() {
+        return Err(unavailable(&format!("it answers {}", response.status())));
+    }
     let body = response.into_body().collect().await.map_err(|error| unavailable(&error.to_string()))?.to_bytes();
     serde_json::from_slice(&body).map_err(|error| unavailable(&error.to_string()))
 }

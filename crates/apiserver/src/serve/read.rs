@@ -96,7 +96,7 @@ pub(super) fn get(state: &Arc<State>, asked: &Asked) -> Result<Response<Body>, F
     if place.name.is_empty() {
         let options = options(asked, &resource)?;
         let listed = state.core.list(&resource, &place.namespace, &options)?;
-        return answer::list(asked, &resource, &listed);
+        return answer::list(state, asked, &resource, &listed);
     }
     match place.subresource.as_str() {
         "" => {}
@@ -108,10 +108,11 @@ pub(super) fn get(state: &Arc<State>, asked: &Asked) -> Result<Response<Body>, F
         subresource if resource.has(subresource) => {
             return Err(Failure::method_not_allowed(Of { group: "", resource: "" }, "get"));
         }
+        _ if resource.custom.is_some() => return Err(Failure::not_found(resource.id(), &place.name)),
         _ => return Err(Failure::no_such_path()),
     }
     let stored = state.core.get(&resource, &place.namespace, &place.name)?;
-    if form == answer::Form::Plain && resource.custom.is_none() {
+    if form == answer::Form::Plain && resource.as_kept() {
         return Ok(answer::bytes(200, "application/json", stored.bytes));
     }
     answer::object(asked, &resource, 200, &state.core.seen_as(&resource, stored.value()), &[])

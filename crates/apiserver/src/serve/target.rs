@@ -16,6 +16,8 @@ pub(crate) struct Place {
     pub(crate) subresource: String,
     /// What is below the subresource.
     pub(crate) rest: String,
+    /// The path asks for a watch.
+    pub(crate) watches: bool,
 }
 
 /// What a request is about.
@@ -34,7 +36,12 @@ impl Target {
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
             _ => return Self::Path,
         };
-        let mut place = Place { group: group.to_owned(), version: version.to_owned(), ..Place::default() };
+        // The way to watch of old: the verb in the path.
+        let (watches, rest) = match rest {
+            ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
+            rest => (false, rest),
+        };
+        let mut place = Place { watches, group: group.to_owned(), version: version.to_owned(), ..Place::default() };
         let rest = match rest {
             [] => return Self::Path,
             // A namespace's own subresources; anything else below it is a resource in it.
@@ -61,8 +68,9 @@ impl Target {
     /// What the method means here.
     pub(crate) fn verb(&self, method: &Method, query: &Query) -> &'static str {
         let one = matches!(self, Self::Resource(place) if !place.name.is_empty());
+        let watches = query.flag("watch") || matches!(self, Self::Resource(place) if place.watches);
         match (method.as_str(), one) {
-            ("GET" | "HEAD", _) if query.flag("watch") => "watch",
+            ("GET" | "HEAD", _) if watches => "watch",
             ("GET" | "HEAD", true) => "get",
             ("GET" | "HEAD", false) => "list",
             ("POST", _) => "create",
@@ -91,6 +99,7 @@ mod tests {
         let own = |a: &str, b: &str, c: &str, d: &str, e: &str| (a.into(), b.into(), c.into(), d.into(), e.into());
         assert_eq!(place("/api/v1/pods"), own("", "", "pods", "", ""));
         assert_eq!(place("/api/v1/namespaces/a/pods/b/status"), own("", "a", "pods", "b", "status"));
+        assert_eq!(place("/api/v1/watch/namespaces/a/pods/b"), own("", "a", "pods", "b", ""));
         assert_eq!(place("/api/v1/namespaces/a"), own("", "a", "namespaces", "a", ""));
         assert_eq!(place("/api/v1/namespaces/a/finalize"), own("", "a", "namespaces", "a", "finalize"));
         assert_eq!(place("/apis/apps/v1/namespaces/a/deployments"), own("apps", "a", "deployments", "", ""));

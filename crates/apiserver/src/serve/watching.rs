@@ -13,16 +13,18 @@ use tokio::time::{Instant, sleep_until};
 use super::answer::{self, Form};
 use super::target::Place;
 use super::{Asked, Body, State};
-use crate::core::{revision, too_large};
+use crate::core::revision;
 use crate::failure::{Failure, FieldError};
 use crate::resources::Resource;
 use crate::selector::Selector;
-use crate::store::{Change, Event, frame};
+use crate::store::{Change, Event, Stored, frame};
 
 /// Events that are read at a time.
 const BATCH: usize = 256;
+/// Who has just been sent something is sent what follows a moment later: when many things happen, in one piece.
+const GATHER: Duration = Duration::from_millis(5);
 /// Batches that wait for a slow reader; after that it is the history that holds events, up to its bound.
-const WAITING: usize = 4;
+const WAITING: usize = 2;
 
 struct Watch {
     state: Arc<State>,
@@ -58,11 +60,13 @@ pub(super) fn watch(
         let errors = [FieldError::forbidden("resourceVersionMatch", why)];
         return Err(Failure::invalid("meta.k8s.io", "ListOptions", "", &errors));
     }
-    let from = revision(&options.resource_version)?;
-    let now = state.core.store.revision();
-    if let Some(asked) = from.filter(|from| *from > now) {
-        return Err(too_large(asked, now));
+    if asked.query.get("sendInitialEvents").is_empty() && !options.version_match.is_empty() {
+        let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+        let errors = [FieldError::forbidden("resourceVersionMatch", why)];
+        return Err(Failure::invalid("meta.k8s.io", "ListOptions", "", &errors));
     }
+    let from = revision(&options.resource_version).map_err(|why| Failure::new(500, "", why))?;
+    let now = state.core.store.revision();
     let seconds = asked
         .query
         .number("timeoutSeconds")?
@@ -94,21 +98,27 @@ pub(super) fn watch(
     };
     let all = (from.is_none() && asked.query.get("sendInitialEvents").is_empty()) || initial;
     tokio::spawn(watch.run(sender, all, initial, until));
-    let mut response = Response::new(Body::Stream(receiver));
+    let mut response = Response::new(Body::stream(receiver));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
 }
 
 impl Watch {
-    async fn run(mut self, sender: mpsc::Sender<Bytes>, all: bool, initial: bool, until: Instant) {
+    async fn run(mut self, sender: mpsc::Sender<Vec<Bytes>>, all: bool, initial: bool, until: Instant) {
         let mut changed = self.state.core.store.subscribe(&self.resource.shelf);
         let mut ending = self.state.ending.clone();
         if all {
-            let Ok(lines) = self.everything(initial) else { return };
-            for line in lines {
-                if sender.send(line).await.is_err() {
+            let options = crate::core::ListOptions { selector: self.selector.clone(), ..Default::default() };
+            let Ok(listed) = self.state.core.list(&self.resource, &self.namespace, &options) else { return };
+            self.at = listed.revision;
+            for batch in listed.objects.chunks(BATCH) {
+                let lines = batch.iter().map(|stored| self.added(stored)).collect();
+                if sender.send(lines).await.is_err() {
                     return;
                 }
+            }
+            if initial && self.bookmarks && sender.send(vec![self.bookmark(true)]).await.is_err() {
+                return;
             }
         }
         let mut bookmark = Instant::now() + self.state.bookmark_every;
@@ -116,14 +126,18 @@ impl Watch {
             changed.mark_unchanged();
             match self.next() {
                 Ok(Some(lines)) => {
+                    let full = lines.len() == BATCH;
                     if !lines.is_empty() && sender.send(lines).await.is_err() {
                         return;
+                    }
+                    if !full {
+                        sleep_until(Instant::now() + GATHER).await;
                     }
                     continue;
                 }
                 Ok(None) => {}
                 Err(failure) => {
-                    let _ = sender.send(frame("ERROR", failure.to_status().to_string().as_bytes())).await;
+                    let _ = sender.send(vec![frame("ERROR", failure.to_status().to_string().as_bytes())]).await;
                     return;
                 }
             }
@@ -131,13 +145,13 @@ impl Watch {
                 result = changed.changed() => if result.is_err() { return },
                 () = sleep_until(bookmark), if self.bookmarks => {
                     bookmark = Instant::now() + self.state.bookmark_every;
-                    if sender.send(self.bookmark(false)).await.is_err() {
+                    if sender.send(vec![self.bookmark(false)]).await.is_err() {
                         return;
                     }
                 }
                 () = sleep_until(until) => {
                     if self.bookmarks {
-                        let _ = sender.send(self.bookmark(false)).await;
+                        let _ = sender.send(vec![self.bookmark(false)]).await;
                     }
                     return;
                 }
@@ -147,32 +161,23 @@ impl Watch {
         }
     }
 
-    /// What there is now, as if it had just been added, and a bookmark that ends it when that was asked for.
-    fn everything(&mut self, initial: bool) -> Result<Vec<Bytes>, Failure> {
-        let options = crate::core::ListOptions { selector: self.selector.clone(), ..Default::default() };
-        let listed = self.state.core.list(&self.resource, &self.namespace, &options)?;
-        self.at = listed.revision;
-        let mut lines: Vec<_> = listed
-            .objects
-            .iter()
-            .map(|stored| match (self.form, &self.resource.custom) {
-                (Form::Plain, None) => frame("ADDED", &stored.bytes),
-                _ => self.line("ADDED", stored.value()),
-            })
-            .collect();
-        if initial && self.bookmarks {
-            lines.push(self.bookmark(true));
+    /// What is there when a watch begins, as if it had just been added.
+    fn added(&mut self, stored: &Stored) -> Bytes {
+        if self.form == Form::Plain && self.resource.as_kept() {
+            return frame("ADDED", &stored.bytes);
         }
-        Ok(lines)
+        self.line("ADDED", stored.value())
     }
 
     /// The lines of the next events; none when there is nothing new.
-    fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+    fn next(&mut self) -> Result<Option<Vec<Bytes>>, Failure> {
         let (events, upto) =
             self.state.core.store.since(&self.resource.shelf, self.at, BATCH).map_err(|compacted| {
-                Failure::expired(format!("too old resource version: {} ({})", self.at, compacted.oldest))
+                tracing::debug!(at = self.at, oldest = compacted.oldest, "a watch is of a time that is forgotten");
+                Failure::expired("The resourceVersion for the provided watch is too old.")
             })?;
-        self.at = upto;
+        // A watch of the future waits for it.
+        self.at = self.at.max(upto);
         if events.is_empty() {
             return Ok(None);
         }
@@ -182,17 +187,21 @@ impl Watch {
             format!("{}/", self.namespace)
         };
         let mine = events.iter().filter(|event| event.key.starts_with(&prefix));
-        let lines: Vec<_> = mine.filter_map(|event| self.event(event)).collect();
-        match lines.as_slice() {
-            [one] => Ok(Some(one.clone())),
-            many => Ok(Some(many.concat().into())),
-        }
+        Ok(Some(mine.filter_map(|event| self.event(event)).collect()))
     }
 
     fn event(&mut self, event: &Event) -> Option<Bytes> {
         let mut change = event.change;
         if !self.selector.is_everything() {
-            let (after, before) = event.attributes();
+            // Versions of a custom resource may be selected by other fields.
+            let own;
+            let (after, before) = match self.resource.custom {
+                None => event.attributes(&self.resource.fields),
+                Some(_) => {
+                    own = event.read_attributes(&self.resource.fields);
+                    &own
+                }
+            };
             let is = event.change != Change::Deleted && self.selector.matches(after);
             let was = before.as_ref().is_some_and(|before| self.selector.matches(before));
             change = match (was, is) {
@@ -202,7 +211,7 @@ impl Watch {
                 (false, false) => return None,
             };
         }
-        if self.form == Form::Plain && self.resource.custom.is_none() && change == event.change {
+        if self.form == Form::Plain && self.resource.as_kept() && change == event.change {
             return Some(event.frame.clone());
         }
         // Who no longer selects an object sees it go as it was, at the revision at which it went.

@@ -47,6 +47,47 @@ fn a_watch_from_before_the_history_is_told_where_it_can_start() {
     assert_eq!(store.since(&shelf, 4, 10).unwrap_err(), Compacted { oldest: 5 });
 }
 
+#[test]
+fn a_watch_goes_on_when_only_others_are_forgotten() {
+    let (store, quiet, busy) = (Shelves::new(10), shelf(), Arc::from("/others"));
+    let start = store.put(&quiet, "a", &mut object("a", 0), Expect::Absent).unwrap().revision;
+    for round in 0..5 {
+        store.put(&busy, &format!("b{round}"), &mut object("b", round), Expect::Absent).unwrap();
+    }
+    store.compact();
+    store.put(&quiet, "b", &mut object("b", 1), Expect::Absent).unwrap();
+    assert_eq!(store.since(&quiet, start, 10).unwrap().0.len(), 1);
+    assert!(store.since(&busy, start, 10).is_err());
+    store.drop_shelf(&quiet);
+    assert!(store.since(&quiet, start, 10).is_err(), "what comes back is another thing");
+}
+
+#[test]
+fn large_objects_are_forgotten_sooner() {
+    let (store, shelf) = (Shelves::bounded(1000, 4096), shelf());
+    let start = store.revision();
+    for round in 0..6 {
+        let mut large = object("a", round);
+        large["data"] = "x".repeat(1000).into();
+        store.put(&shelf, &format!("a{round}"), &mut large, Expect::Absent).unwrap();
+    }
+    assert!(store.since(&shelf, start, 10).is_err());
+    assert_eq!(store.since(&shelf, start + 3, 10).unwrap().0.len(), 3);
+}
+
+#[test]
+fn a_page_says_how_much_is_left() {
+    let (store, shelf) = (Shelves::new(10), shelf());
+    for round in 0..5 {
+        store.put(&shelf, &format!("a{round}"), &mut object("a", round), Expect::Absent).unwrap();
+    }
+    for at in [None, Some(store.revision() - 1)] {
+        let page = store.page(&shelf, "a", "a0", at, 2).unwrap();
+        assert_eq!(names(&page), [("a1".into(), 1), ("a2".into(), 2)]);
+        assert_eq!(page.left, if at.is_none() { 2 } else { 1 });
+    }
+}
+
 proptest! {
     #[test]
     fn a_list_of_the_past_is_what_it_was_then(steps in prop::collection::vec((0..5u8, prop::bool::ANY), 1..40)) {

@@ -3,15 +3,16 @@
 use serde_json::Value;
 
 use super::age;
-use crate::value::{at, items, text};
+use crate::value::{at, text};
 
 mod cells;
+mod pods;
 pub(super) use cells::selector;
 use cells::{
-    amount, api_service, api_service_available, count, event_age, event_source, external_ip, join, labels,
-    node_address, node_roles, node_status, or_none, or_unknown, pod_ready, pod_restarts, pod_status, service_ports,
-    slice_endpoints, slice_ports, subjects,
+    amount, api_service, api_service_available, count, event_age, event_source, external_ip, join, kernel, labels,
+    node_address, node_roles, node_status, or_none, or_unknown, service_ports, slice_endpoints, slice_ports, subjects,
 };
+pub(super) use pods::conditions;
 
 /// A column, and how its cell is made from an object.
 pub(crate) struct Column {
@@ -42,31 +43,29 @@ const SELECTOR: Column = wide("Selector", |object| selector(at(object, "spec.sel
 
 pub(crate) const PLAIN: &[Column] = &[NAME, AGE];
 pub(crate) const CREATED: &[Column] =
-    &[NAME, column("Created At", |object| at(object, "metadata.creationTimestamp").clone())];
+    &[NAME, Column { kind: "date", ..column("Created At", |object| at(object, "metadata.creationTimestamp").clone()) }];
 pub(crate) const NAMESPACE: &[Column] = &[NAME, column("Status", |object| at(object, "status.phase").clone()), AGE];
 pub(crate) const CONFIG_MAP: &[Column] =
-    &[NAME, number("Data", |object| (count(object, "data") + count(object, "binaryData")).into()), AGE];
+    &[NAME, column("Data", |object| (count(object, "data") + count(object, "binaryData")).into()), AGE];
 pub(crate) const SECRET: &[Column] = &[
     NAME,
     column("Type", |object| at(object, "type").clone()),
-    number("Data", |object| count(object, "data").into()),
+    column("Data", |object| count(object, "data").into()),
     AGE,
 ];
-pub(crate) const SERVICE_ACCOUNT: &[Column] =
-    &[NAME, number("Secrets", |object| items(object, "secrets").len().into()), AGE];
 pub(crate) const LEASE: &[Column] = &[NAME, column("Holder", |object| text(object, "spec.holderIdentity").into()), AGE];
 pub(crate) const NETWORK_POLICY: &[Column] =
     &[NAME, column("Pod-Selector", |object| selector(at(object, "spec.podSelector"))), AGE];
 pub(crate) const POD: &[Column] = &[
     NAME,
-    column("Ready", pod_ready),
-    column("Status", pod_status),
-    column("Restarts", pod_restarts),
+    column("Ready", pods::ready),
+    column("Status", pods::status),
+    column("Restarts", pods::restarts),
     AGE,
     wide("IP", |object| or_none(text(object, "status.podIP"))),
     wide("Node", |object| or_none(text(object, "spec.nodeName"))),
     wide("Nominated Node", |object| or_none(text(object, "status.nominatedNodeName"))),
-    wide("Readiness Gates", |_| "<none>".into()),
+    wide("Readiness Gates", pods::gates),
 ];
 pub(crate) const NODE: &[Column] = &[
     NAME,
@@ -77,7 +76,7 @@ pub(crate) const NODE: &[Column] = &[
     wide("Internal-IP", |object| node_address(object, "InternalIP")),
     wide("External-IP", |object| node_address(object, "ExternalIP")),
     wide("OS-Image", |object| or_unknown(text(object, "status.nodeInfo.osImage"))),
-    wide("Kernel-Version", |object| or_unknown(text(object, "status.nodeInfo.kernelVersion"))),
+    wide("Kernel-Version", kernel),
     wide("Container-Runtime", |object| or_unknown(text(object, "status.nodeInfo.containerRuntimeVersion"))),
 ];
 pub(crate) const SERVICE: &[Column] = &[
@@ -94,8 +93,8 @@ pub(crate) const DEPLOYMENT: &[Column] = &[
     column("Ready", |object| {
         format!("{}/{}", amount(object, "status.readyReplicas"), amount(object, "spec.replicas")).into()
     }),
-    number("Up-to-date", |object| amount(object, "status.updatedReplicas").into()),
-    number("Available", |object| amount(object, "status.availableReplicas").into()),
+    column("Up-to-date", |object| amount(object, "status.updatedReplicas").into()),
+    column("Available", |object| amount(object, "status.availableReplicas").into()),
     AGE,
     CONTAINERS,
     IMAGES,
@@ -142,7 +141,7 @@ pub(crate) const EVENT: &[Column] = &[
     wide("Source", event_source),
     column("Message", |object| text(object, "message").trim().into()),
     wide("First Seen", |object| event_age(object, "firstTimestamp")),
-    Column { kind: "integer", ..wide("Count", |object| at(object, "count").as_i64().unwrap_or(1).into()) },
+    wide("Count", |object| at(object, "count").as_i64().unwrap_or(1).into()),
     wide("Name", |object| at(object, "metadata.name").clone()),
 ];
 pub(crate) const BINDING: &[Column] = &[

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Errors, immutable, one_of};
+use super::{Errors, immutable};
 use crate::failure::FieldError;
 use crate::names;
 use crate::value::{at, items, text};
@@ -16,8 +16,8 @@ pub(crate) fn config_map(object: &Value, errors: &mut Errors) {
             for why in names::config_key(key) {
                 errors.push(FieldError::invalid(format!("{list}[{key}]"), &json!(key), &why));
             }
-            if list == "binaryData" && at(object, "data").get(key).is_some() {
-                let why = "duplicate of key present in data";
+            if list == "data" && at(object, "binaryData").get(key).is_some() {
+                let why = "duplicate of key present in binaryData";
                 errors.push(FieldError::invalid(format!("{list}[{key}]"), &json!(key), why));
             }
             size += value.as_str().unwrap_or_default().len();
@@ -39,12 +39,45 @@ pub(crate) fn secret(object: &Value, errors: &mut Errors) {
     if size > MOST {
         errors.push(FieldError::too_long("data", MOST));
     }
-    if text(object, "type") == "kubernetes.io/tls" {
-        for key in ["tls.crt", "tls.key"] {
-            if at(object, "data").get(key).is_none() {
+    let has = |key: &str| at(object, "data").get(key).is_some();
+    match text(object, "type") {
+        "kubernetes.io/tls" => {
+            for key in ["tls.crt", "tls.key"].into_iter().filter(|key| !has(key)) {
                 errors.push(FieldError::required(format!("data[{key}]"), ""));
             }
         }
+        "kubernetes.io/service-account-token" => {
+            let key = "kubernetes.io/service-account.name";
+            let name = at(object, "metadata.annotations").get(key).and_then(Value::as_str).unwrap_or_default();
+            if name.is_empty() {
+                errors.push(FieldError::required(format!("metadata.annotations[{key}]"), ""));
+            }
+        }
+        "kubernetes.io/dockerconfigjson" => docker(object, ".dockerconfigjson", errors),
+        "kubernetes.io/dockercfg" => docker(object, ".dockercfg", errors),
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
+            errors.push(FieldError::required("data[username]", ""));
+            errors.push(FieldError::required("data[password]", ""));
+        }
+        "kubernetes.io/ssh-auth" if !has("ssh-privatekey") => {
+            errors.push(FieldError::required("data[ssh-privatekey]", ""));
+        }
+        _ => {}
+    }
+}
+
+/// A configuration of docker is JSON.
+fn docker(object: &Value, key: &str, errors: &mut Errors) {
+    use base64::Engine as _;
+    let field = format!("data[{key}]");
+    let Some(given) = at(object, "data").get(key).and_then(Value::as_str) else {
+        errors.push(FieldError::required(field, ""));
+        return;
+    };
+    let bytes = base64::engine::general_purpose::STANDARD.decode(given).unwrap_or_default();
+    if let Err(error) = serde_json::from_slice::<serde_json::Map<String, Value>>(&bytes) {
+        let redacted = json!("<secret contents redacted>");
+        errors.push(FieldError::invalid(field, &redacted, &crate::syntax::syntax(&bytes, &error)));
     }
 }
 
@@ -132,43 +165,10 @@ pub(crate) fn binding(object: &Value, errors: &mut Errors) {
 
 pub(crate) fn binding_update(new: &Value, old: &Value, errors: &mut Errors) {
     if at(new, "roleRef") != at(old, "roleRef") {
-        errors.push(FieldError::invalid("roleRef", at(new, "roleRef"), "cannot change roleRef"));
-    }
-}
-
-pub(crate) fn custom_definition(object: &Value, errors: &mut Errors) {
-    let (group, plural) = (text(object, "spec.group"), text(object, "spec.names.plural"));
-    let name = text(object, "metadata.name");
-    if !group.is_empty() && !plural.is_empty() && name != format!("{plural}.{group}") {
-        errors.push(FieldError::invalid("metadata.name", &json!(name), "must be spec.names.plural+\".\"+spec.group"));
-    }
-    if group.is_empty() {
-        errors.push(FieldError::required("spec.group", ""));
-    } else if !group.contains('.') {
-        errors.push(FieldError::invalid("spec.group", &json!(group), "should be a domain with at least one dot"));
-    }
-    one_of(at(object, "spec.scope"), "spec.scope", &["Cluster", "Namespaced"], errors);
-    if plural.is_empty() {
-        errors.push(FieldError::required("spec.names.plural", ""));
-    }
-    if text(object, "spec.names.kind").is_empty() {
-        errors.push(FieldError::required("spec.names.kind", ""));
-    }
-    let versions = items(object, "spec.versions");
-    if versions.is_empty() {
-        let why = "must have at least one version";
-        errors.push(FieldError::required("spec.versions", why));
-    } else if versions.iter().filter(|version| at(version, "storage") == true).count() != 1 {
-        let why = "must have exactly one version marked as storage version";
-        errors.push(FieldError::invalid("spec.versions", at(object, "spec.versions"), why));
-    }
-    for (index, version) in versions.iter().enumerate() {
-        if at(version, "schema.openAPIV3Schema").is_null() {
-            errors.push(FieldError::required(
-                format!("spec.versions[{index}].schema.openAPIV3Schema"),
-                "schemas are required",
-            ));
-        }
+        let part = |key: &str| at(new, &format!("roleRef.{key}"));
+        let shown =
+            format!("{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}", part("apiGroup"), part("kind"), part("name"));
+        errors.push(FieldError::invalid_shown("roleRef", &shown, "cannot change roleRef"));
     }
 }
 

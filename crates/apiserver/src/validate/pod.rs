@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Errors, labels, one_of, port};
+use super::{Errors, address_of, labels, one_of, port};
 use crate::failure::FieldError;
 use crate::names;
 use crate::value::{at, items, text};
@@ -13,6 +13,19 @@ pub(crate) fn pod(object: &Value, errors: &mut Errors) {
     if !node.is_empty() {
         for why in names::subdomain(node) {
             errors.push(FieldError::invalid("spec.nodeName", &json!(node), &why));
+        }
+    }
+    for list in ["podIPs", "hostIPs"] {
+        let addresses = items(object, &format!("status.{list}"));
+        let mut families = Vec::new();
+        for (index, address) in addresses.iter().enumerate() {
+            let ip = address_of(at(address, "ip"), format!("status.{list}[{index}]"), errors);
+            families.extend(ip.map(|ip| ip.is_ipv4()));
+        }
+        if [true, false].iter().any(|family| families.iter().filter(|own| *own == family).count() > 1) {
+            let shown: Vec<_> = addresses.iter().map(|address| format!("{{\"IP\":{}}}", at(address, "ip"))).collect();
+            let why = "may specify no more than one IP for each IP family";
+            errors.push(FieldError::invalid_shown(format!("status.{list}"), &format!("[{}]", shown.join(",")), why));
         }
     }
 }
@@ -106,6 +119,17 @@ fn container_rules(container: &Value, field: &str, volumes: &[&str], errors: &mu
         &["FallbackToLogsOnError", "File"],
         errors,
     );
+    let amount = |value: &Value| crate::quantity::nano(value.as_str().unwrap_or_default());
+    for (name, limit) in at(container, "resources.limits").as_object().into_iter().flatten() {
+        // Not a path: the names of resources have dots.
+        let Some(request) = at(container, "resources.requests").get(name) else { continue };
+        if let (Some(least), Some(most)) = (amount(request), amount(limit))
+            && least > most
+        {
+            let why = format!("must be less than or equal to {name} limit of {}", limit.as_str().unwrap_or_default());
+            errors.push(FieldError::invalid(format!("{field}.resources.requests"), request, &why));
+        }
+    }
     let mut names_seen = Vec::new();
     for (index, value) in items(container, "ports").iter().enumerate() {
         let field = format!("{field}.ports[{index}]");

@@ -1,11 +1,9 @@
 //! NetworkPolicies and EndpointSlices.
 
-use std::net::IpAddr;
-
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use super::{Errors, immutable, label_selector, one_of, port_or_name};
+use super::{CIDR, Errors, address_of, immutable, label_selector, one_of, ordinary, port_or_name};
 use crate::failure::FieldError;
 use crate::names;
 use crate::value::{at, items, text};
@@ -55,9 +53,10 @@ fn policy_port(value: &Value, field: &str, errors: &mut Errors) {
     if let Some(end) = until.as_i64() {
         let field = format!("{field}.endPort");
         match from.as_i64() {
-            None => errors.push(FieldError::forbidden(field, "may not be specified when `port` is non-numeric")),
+            None => errors.push(FieldError::invalid(field, until, "may not be specified when `port` is non-numeric")),
+            // The real server shows the port, not its end.
             Some(start) if end < start => {
-                errors.push(FieldError::invalid(field, until, "must be greater than or equal to `port`"));
+                errors.push(FieldError::invalid(field, from, "must be greater than or equal to `port`"));
             }
             Some(_) if !(1..=65535).contains(&end) => {
                 errors.push(FieldError::invalid(field, until, "must be between 1 and 65535, inclusive"));
@@ -113,7 +112,6 @@ fn ip_block(block: &Value, field: &str, errors: &mut Errors) {
 }
 
 const HOST_BITS: &str = "must not have bits set beyond the prefix length";
-const CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
 pub(crate) fn endpoint_slice(object: &Value, errors: &mut Errors) {
     let kind = text(object, "addressType");
@@ -133,16 +131,19 @@ pub(crate) fn endpoint_slice(object: &Value, errors: &mut Errors) {
             errors.push(FieldError::too_many(field.as_str(), addresses.len(), 100));
         }
         for (number, address) in addresses.iter().enumerate() {
-            let text = address.as_str().unwrap_or_default();
-            let field = format!("{field}[{number}]");
-            let ip = text.parse::<IpAddr>().ok();
-            match (kind, ip) {
-                ("IPv4", Some(IpAddr::V4(_))) | ("IPv6", Some(IpAddr::V6(_))) => {}
-                ("IPv4", _) => errors.push(FieldError::invalid(field, address, "must be an IPv4 address")),
-                ("IPv6", _) => errors.push(FieldError::invalid(field, address, "must be an IPv6 address")),
-                ("FQDN", _) => {
-                    for why in names::subdomain(text) {
+            let one = format!("{field}[{number}]");
+            match kind {
+                "IPv4" | "IPv6" => {
+                    let Some(ip) = address_of(address, one.as_str(), errors) else { continue };
+                    if ip.is_ipv4() != (kind == "IPv4") {
+                        let why = format!("must be an {kind} address");
                         errors.push(FieldError::invalid(field.as_str(), address, &why));
+                    }
+                    ordinary(ip, address, &one, errors);
+                }
+                "FQDN" => {
+                    for why in names::subdomain(address.as_str().unwrap_or_default()) {
+                        errors.push(FieldError::invalid(one.as_str(), address, &why));
                     }
                 }
                 _ => {}
@@ -167,6 +168,8 @@ pub(crate) fn endpoint_slice(object: &Value, errors: &mut Errors) {
 
 pub(crate) fn endpoint_slice_update(new: &Value, old: &Value, errors: &mut Errors) {
     if at(new, "addressType") != at(old, "addressType") {
+        // What else is wrong follows from this.
+        errors.clear();
         errors.push(immutable("addressType", at(new, "addressType")));
     }
 }

@@ -1,10 +1,8 @@
 //! Services.
 
-use std::net::IpAddr;
-
 use serde_json::{Value, json};
 
-use super::{Errors, immutable, labels, one_of, port, port_or_name};
+use super::{CIDR, Errors, address_of, immutable, labels, one_of, ordinary, port, port_or_name};
 use crate::failure::FieldError;
 use crate::names;
 use crate::value::{at, items, text};
@@ -51,10 +49,6 @@ pub(crate) fn service(object: &Value, errors: &mut Errors) {
                     errors.push(FieldError::invalid("spec.externalName", &json!(name), &why));
                 }
             }
-            if !items(spec, "clusterIPs").is_empty() || !text(spec, "clusterIP").is_empty() {
-                errors
-                    .push(FieldError::forbidden("spec.clusterIPs[0]", "may not be set when `type` is 'ExternalName'"));
-            }
         }
         _ => {}
     }
@@ -69,16 +63,50 @@ pub(crate) fn service(object: &Value, errors: &mut Errors) {
         if !FAMILIES.contains(&family.as_str().unwrap_or_default()) {
             errors.push(FieldError::not_supported(format!("spec.ipFamilies[{index}]"), family, FAMILIES));
         }
+        if items(spec, "ipFamilies").iter().take(index).any(|other| other == family) {
+            errors.push(FieldError::duplicate(format!("spec.ipFamilies[{index}]"), family));
+        }
     }
     let policy = text(spec, "ipFamilyPolicy");
     let all = ["PreferDualStack", "RequireDualStack", "SingleStack"];
     if !policy.is_empty() && !all.contains(&policy) {
-        errors.push(FieldError::invalid(
-            "spec.ipFamilyPolicy",
-            at(spec, "ipFamilyPolicy"),
-            "must be one of SingleStack, PreferDualStack, or RequireDualStack",
-        ));
+        errors.push(FieldError::not_supported("spec.ipFamilyPolicy", at(spec, "ipFamilyPolicy"), &all));
     }
+    status(object, errors);
+}
+
+fn status(object: &Value, errors: &mut Errors) {
+    let ingress = items(object, "status.loadBalancer.ingress");
+    if !ingress.is_empty() && text(object, "spec.type") != "LoadBalancer" {
+        let why = "may only be used when `spec.type` is \"LoadBalancer\"";
+        errors.push(FieldError::forbidden("status.loadBalancer.ingress", why));
+        return;
+    }
+    for (index, entry) in ingress.iter().enumerate() {
+        let field = format!("status.loadBalancer.ingress[{index}]");
+        if !text(entry, "ip").is_empty() {
+            address_of(at(entry, "ip"), format!("{field}.ip"), errors);
+        }
+        let host = text(entry, "hostname");
+        if !host.is_empty() {
+            for why in names::subdomain(host) {
+                errors.push(FieldError::invalid(format!("{field}.hostname"), &json!(host), &why));
+            }
+        }
+    }
+}
+
+/// What is said of a Service that is good.
+pub(crate) fn service_warnings(object: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !items(object, "spec.externalIPs").is_empty() {
+        warnings.push("spec.externalIPs is deprecated and may no longer be implemented in some clusters".to_owned());
+    }
+    if text(object, "spec.trafficDistribution") == "PreferClose" {
+        let why = "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"";
+        warnings.push(why.to_owned());
+    }
+    warnings
 }
 
 fn ports(spec: &Value, errors: &mut Errors) {
@@ -123,8 +151,13 @@ fn ports(spec: &Value, errors: &mut Errors) {
     for (index, value) in list.iter().enumerate() {
         let both = (text(value, "protocol"), at(value, "port").as_i64());
         if seen.contains(&both) {
-            let shown = json!({"protocol": both.0, "port": both.1});
-            errors.push(FieldError::duplicate(format!("spec.ports[{index}]"), &shown));
+            // The way Go shows the key of a port.
+            let shown = format!(
+                "{{\"Name\":\"\",\"Protocol\":\"{}\",\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
+                both.0,
+                both.1.unwrap_or(0)
+            );
+            errors.push(FieldError::duplicate_shown(format!("spec.ports[{index}]"), &shown));
         }
         seen.push(both);
     }
@@ -142,51 +175,63 @@ fn affinity(spec: &Value, errors: &mut Errors) {
 
 fn addresses(spec: &Value, errors: &mut Errors) {
     let (one, all) = (text(spec, "clusterIP"), items(spec, "clusterIPs"));
-    if let Some(first) = all.first().filter(|first| !one.is_empty() && **first != one) {
-        let _ = first;
+    if text(spec, "type") == "ExternalName" {
+        for key in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+            if !at(spec, key).is_null() {
+                let why = "may not be set for ExternalName services";
+                errors.push(FieldError::forbidden(format!("spec.{key}"), why));
+            }
+        }
+    } else if !all.is_empty() && one.is_empty() {
+        errors.push(FieldError::invalid(
+            "spec.clusterIPs",
+            &json!(all),
+            "must be empty when `clusterIP` is not specified",
+        ));
+    } else if all.first().is_some_and(|first| *first != one) {
         errors.push(FieldError::invalid("spec.clusterIPs", &json!(all), "first value must match `clusterIP`"));
     }
+    let mut families = Vec::new();
     for (index, address) in all.iter().enumerate() {
         let text = address.as_str().unwrap_or_default();
-        if text != "None" && text.parse::<IpAddr>().is_err() {
-            let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-            errors.push(FieldError::invalid(format!("spec.clusterIPs[{index}]"), address, why));
+        let field = format!("spec.clusterIPs[{index}]");
+        let Some(ip) =
+            Some(text).filter(|text| *text != "None").and_then(|_| address_of(address, field.as_str(), errors))
+        else {
+            continue;
+        };
+        families.push(ip.is_ipv4());
+        let own = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
+        let wanted = items(spec, "ipFamilies").get(index).and_then(Value::as_str).unwrap_or(own);
+        if FAMILIES.contains(&wanted) && wanted != own {
+            let why = format!("expected an {wanted} value as indicated by `ipFamilies[{index}]`");
+            errors.push(FieldError::invalid(field, address, &why));
         }
+    }
+    if all.len() > 2 {
+        errors.push(FieldError::invalid("spec.clusterIPs", &json!(all), "may only hold up to 2 values"));
+    } else if matches!(families.as_slice(), [one, other] if one == other) {
+        let why = "may specify no more than one IP for each IP family";
+        errors.push(FieldError::invalid("spec.clusterIPs", &json!(all), why));
     }
     for (index, address) in items(spec, "externalIPs").iter().enumerate() {
         let field = format!("spec.externalIPs[{index}]");
-        match address.as_str().unwrap_or_default().parse::<IpAddr>() {
-            Err(_) => errors.push(FieldError::invalid(
-                field,
-                address,
-                "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-            )),
-            Ok(ip) if ip.is_unspecified() => {
-                errors.push(FieldError::invalid(field, address, &format!("may not be unspecified ({ip})")));
-            }
-            Ok(ip) if ip.is_loopback() => {
-                let range = if ip.is_ipv4() { "127.0.0.0/8" } else { "::1/128" };
-                errors.push(FieldError::invalid(
-                    field,
-                    address,
-                    &format!("may not be in the loopback range ({range})"),
-                ));
-            }
-            Ok(_) => {}
+        if let Some(ip) = address_of(address, field.as_str(), errors) {
+            ordinary(ip, address, &field, errors);
         }
     }
     for (index, range) in items(spec, "loadBalancerSourceRanges").iter().enumerate() {
-        let field = format!("spec.loadBalancerSourceRanges[{index}]");
+        // The real server spells this one with a capital.
+        let field = format!("spec.LoadBalancerSourceRanges[{index}]");
         if text(spec, "type") != "LoadBalancer" {
             errors.push(FieldError::forbidden(
-                "spec.loadBalancerSourceRanges",
+                "spec.LoadBalancerSourceRanges",
                 "may only be used when `type` is 'LoadBalancer'",
             ));
             break;
         }
         if range.as_str().unwrap_or_default().trim().parse::<ipnet::IpNet>().is_err() {
-            let why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-            errors.push(FieldError::invalid(field, range, why));
+            errors.push(FieldError::invalid(field, range, CIDR));
         }
     }
 }
@@ -210,6 +255,11 @@ fn policies(spec: &Value, kind: &str, errors: &mut Errors) {
     if !internal.is_empty() && !["Cluster", "Local"].contains(&internal) {
         errors.push(FieldError::not_supported("spec.internalTrafficPolicy", &json!(internal), &["Cluster", "Local"]));
     }
+    let near = ["PreferClose", "PreferSameZone", "PreferSameNode"];
+    let distribution = at(spec, "trafficDistribution");
+    if !distribution.is_null() && !near.contains(&distribution.as_str().unwrap_or_default()) {
+        errors.push(FieldError::not_supported("spec.trafficDistribution", distribution, &near));
+    }
     if kind != "LoadBalancer" {
         for key in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
             if !at(spec, key).is_null() {
@@ -228,12 +278,16 @@ fn policies(spec: &Value, kind: &str, errors: &mut Errors) {
 }
 
 pub(crate) fn service_update(new: &Value, old: &Value, errors: &mut Errors) {
-    let was = text(old, "spec.clusterIP");
     let external = |object: &Value| text(object, "spec.type") == "ExternalName";
-    if !external(old) && !external(new) && !was.is_empty() && text(new, "spec.clusterIP") != was {
-        let all = at(new, "spec.clusterIPs");
-        let why = "may not change once set";
-        errors.push(FieldError::invalid("spec.clusterIPs[0]", all, why));
+    let (was, is) = (items(old, "spec.clusterIPs"), items(new, "spec.clusterIPs"));
+    if !external(old) && !external(new) {
+        for index in (0..was.len().min(is.len())).filter(|index| was.get(*index) != is.get(*index)) {
+            errors.push(FieldError::invalid(
+                format!("spec.clusterIPs[{index}]"),
+                &json!(is),
+                "may not change once set",
+            ));
+        }
     }
     if text(old, "spec.type") == "LoadBalancer"
         && text(new, "spec.type") == "LoadBalancer"
@@ -245,8 +299,9 @@ pub(crate) fn service_update(new: &Value, old: &Value, errors: &mut Errors) {
             "may not change once set",
         ));
     }
+    // Of others, the addresses say what is wrong.
     let (families, before) = (items(new, "spec.ipFamilies"), items(old, "spec.ipFamilies"));
-    if let (Some(new), Some(old)) = (families.first(), before.first())
+    if let (Some(new), Some(old), "None") = (families.first(), before.first(), text(new, "spec.clusterIP"))
         && new != old
     {
         errors.push(immutable("spec.ipFamilies[0]", new));

@@ -32,12 +32,17 @@ pub(crate) fn workload(object: &Value, errors: &mut Errors) {
         }
     }
     let labels = at(object, "spec.template.metadata.labels");
-    if !selector.is_null() && !Labels::of_object(selector).matches_labels(labels) {
+    if selector.is_null() || !Labels::of_object(selector).matches_labels(labels) {
         let shown = if labels.is_null() { json!(null) } else { labels.clone() };
         let why = "`selector` does not match template `labels`";
         errors.push(FieldError::invalid("spec.template.metadata.labels", &shown, why));
     }
     template(at(object, "spec.template"), "spec.template", errors);
+    let strategy = text(object, "spec.updateStrategy.type");
+    if text(object, "kind") == "DaemonSet" && !["RollingUpdate", "OnDelete"].contains(&strategy) {
+        let shown = format!("{{\"Type\":{strategy:?},\"RollingUpdate\":null}}");
+        errors.push(FieldError::not_supported_shown("spec.updateStrategy", &shown, &["RollingUpdate", "OnDelete"]));
+    }
     let policy = at(object, "spec.template.spec.restartPolicy");
     if policy != "Always" {
         errors.push(FieldError::not_supported("spec.template.spec.restartPolicy", policy, &["Always"]));

@@ -47,12 +47,17 @@ impl Client {
     }
 
     pub(crate) async fn open(&self, method: &str, path: &str, media: &str, body: &str) -> http::Response<Incoming> {
+        let request = Request::builder().method(method).uri(path).header("content-type", media);
+        self.exchange(request, body).await
+    }
+
+    async fn exchange(&self, request: http::request::Builder, body: &str) -> http::Response<Incoming> {
         let stream = tokio::net::TcpStream::connect(self.address).await.unwrap();
         let name = ServerName::try_from(self.address.ip().to_string()).unwrap();
         let stream = self.tls.connect(name, stream).await.unwrap();
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
-        let mut request = Request::builder().method(method).uri(path).header("host", "x").header("content-type", media);
+        let mut request = request.header("host", "x");
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
@@ -68,6 +73,28 @@ impl Client {
 
     pub(crate) async fn get(&self, path: &str) -> (u16, Value) {
         self.send("GET", path, "application/json", "").await
+    }
+
+    /// Reads until the answer is as wanted; fails when it never is.
+    pub(crate) async fn becomes(&self, path: &str, wanted: impl Fn(u16, &Value) -> bool) {
+        let end = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
+        loop {
+            let (code, body) = self.get(path).await;
+            if wanted(code, &body) {
+                return;
+            }
+            let again = tokio::time::Instant::now() + std::time::Duration::from_millis(25);
+            assert!(again < end, "{path} stays {code}: {body}");
+            tokio::time::sleep_until(again).await;
+        }
+    }
+
+    pub(crate) async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> (u16, Value) {
+        let request = headers.iter().fold(Request::builder().uri(path), |all, (name, value)| all.header(*name, *value));
+        let response = self.exchange(request, "").await;
+        let code = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (code, serde_json::from_slice(&body).unwrap_or_default())
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> (u16, Value) {

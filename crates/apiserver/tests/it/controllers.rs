@@ -28,7 +28,9 @@ fn live<'a>(pods: &'a [Value], app: &'a str) -> impl Iterator<Item = &'a Value> 
 async fn a_deployment_has_its_pods_and_a_service_finds_them() {
     let (server, _) = start(Options::default()).await;
     let local = server.local();
-    let template = |image: &str| json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": image}]}});
+    // There is no scheduler.
+    let spec = |image: &str| json!({"nodeName": "n1", "containers": [{"name": "c", "image": image}]});
+    let template = |image: &str| json!({"metadata": {"labels": {"app": "web"}}, "spec": spec(image)});
     let deployment = json!({
         "metadata": {"name": "web"},
         "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template("a:1")},
@@ -54,6 +56,8 @@ async fn a_deployment_has_its_pods_and_a_service_finds_them() {
             .filter(|endpoint| endpoint["conditions"]["ready"] == true)
             .count()
     };
+    // A Service sends nothing to Pods of a Node that is not there.
+    local.create("v1", "nodes", "", json!({"metadata": {"name": "n1"}})).unwrap();
     until(&local, ("discovery.k8s.io/v1", "endpointslices"), "three endpoints", |slices| addresses(slices) == 3).await;
     until(&local, ("apps/v1", "deployments"), "available", |all| all[0]["status"]["availableReplicas"] == 3).await;
     let change = json!({"spec": {"replicas": 2, "template": template("a:2")}});
@@ -94,4 +98,28 @@ async fn a_namespace_goes_with_all_that_is_in_it() {
     until(&local, ("v1", "namespaces"), "gone", |all| all.iter().all(|namespace| namespace["metadata"]["name"] != "x"))
         .await;
     assert!(local.get("v1", "configmaps", "x", "a").is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_get_ranges_lose_their_taint_and_take_their_pods_along() {
+    let pod_cidrs = vec!["10.10.0.0/16".parse().unwrap(), "fd00:10::/48".parse().unwrap()];
+    let (server, _) = start(Options { pod_cidrs, ..Options::default() }).await;
+    let local = server.local();
+    for name in ["n1", "n2"] {
+        local.create("v1", "nodes", "", json!({"metadata": {"name": name}})).unwrap();
+    }
+    let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    local.patch("v1", "nodes", "", "n2", "status", Patch::Merge, &ready).unwrap();
+    until(&local, ("v1", "nodes"), "ranges, and no taint", |nodes| {
+        let [one, two] = nodes else { return false };
+        one["spec"]["podCIDRs"] == json!(["10.10.0.0/24", "fd00:10::/64"])
+            && two["spec"]["podCIDRs"] == json!(["10.10.1.0/24", "fd00:10:0:1::/64"])
+            && two["spec"]["taints"].is_null()
+    })
+    .await;
+    let pod =
+        json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "a:1"}]}});
+    local.create("v1", "pods", "default", pod).unwrap();
+    local.delete("v1", "nodes", "", "n1", None).unwrap();
+    until(&local, ("v1", "pods"), "no Pod", <[Value]>::is_empty).await;
 }

@@ -108,20 +108,68 @@ async fn a_definition_serves_a_resource_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_brings_everything_back() {
-    let directory = tempfile::tempdir().unwrap();
-    let options = Options { data_dir: Some(directory.path().to_owned()), ..Options::default() };
-    let (server, client) = start(options.clone()).await;
-    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
-    let (_, made) = client.post("/api/v1/namespaces/default/services", &service).await;
-    let token = server.token_for("default", "default").unwrap();
-    let ca = server.ca_pem().to_owned();
-    server.stop().await.unwrap();
-    let (server, client) = start(options).await;
-    assert_eq!(server.ca_pem(), ca);
-    assert_eq!(client.get("/api/v1/namespaces/default/services/s").await, (200, made.clone()));
-    assert_eq!(Client::new(&server, Some(token)).get("/version").await.0, 200);
-    let again =
-        json!({"metadata": {"name": "t"}, "spec": {"clusterIP": made["spec"]["clusterIP"], "ports": [{"port": 80}]}});
-    assert_eq!(client.post("/api/v1/namespaces/default/services", &again).await.0, 422, "the address is still taken");
+async fn a_definition_stays_until_the_last_of_its_objects_is_gone() {
+    let (_server, client) = start(Options::default()).await;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Cluster", "names": {"plural": "widgets", "kind": "Widget"},
+                 "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]},
+    });
+    client.post(definitions, &definition).await;
+    for (name, finalizers) in [("free", json!([])), ("held", json!(["example.com/mine"]))] {
+        let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name, "finalizers": finalizers}});
+        assert_eq!(client.post("/apis/example.com/v1/widgets", &widget).await.0, 201);
+    }
+    let definition = format!("{definitions}/widgets.example.com");
+    client.send("DELETE", &definition, "application/json", "").await;
+    client.becomes("/apis/example.com/v1/widgets/free", |code, _| code == 404).await;
+    let marked =
+        |code: u16, widget: &serde_json::Value| code == 200 && widget["metadata"]["deletionTimestamp"].is_string();
+    client.becomes("/apis/example.com/v1/widgets/held", marked).await;
+    assert_eq!(client.get(&definition).await.0, 200, "it waits");
+    let patch = json!({"metadata": {"finalizers": null}});
+    client.patch("/apis/example.com/v1/widgets/held", "merge-patch+json", &patch).await;
+    client.becomes(&definition, |code, _| code == 404).await;
+    client.becomes("/apis/apiregistration.k8s.io/v1/apiservices/v1.example.com", |code, _| code == 404).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_is_the_same_in_both_groups() {
+    let (_server, client) = start(Options::default()).await;
+    let (old, new) = ("/api/v1/namespaces/default/events", "/apis/events.k8s.io/v1/namespaces/default/events");
+    let event = json!({
+        "metadata": {"name": "e"}, "regarding": {"kind": "Pod", "namespace": "default", "name": "p"}, "note": "it runs",
+        "eventTime": "2026-01-02T03:04:05.000000Z", "reportingController": "me", "reportingInstance": "me-1", "action": "Run",
+        "reason": "Runs", "type": "Normal",
+    });
+    let (code, made) = client.post(new, &event).await;
+    assert_eq!((code, &made["note"]), (201, &json!("it runs")));
+    let (_, seen) = client.get(&format!("{old}?fieldSelector=involvedObject.name%3Dp")).await;
+    assert_eq!(seen["items"][0]["message"], "it runs");
+    let (_, seen) = client.get(new).await;
+    assert_eq!((&seen["kind"], &seen["items"][0]["note"]), (&json!("EventList"), &json!("it runs")));
+    client.patch(&format!("{old}/e"), "merge-patch+json", &json!({"message": "it ran"})).await;
+    let path = format!(
+        "{new}?watch=true&resourceVersion={}&timeoutSeconds=1",
+        made["metadata"]["resourceVersion"].as_str().unwrap()
+    );
+    let (_, change) = client.get(&path).await;
+    assert_eq!((&change["type"], &change["object"]["note"]), (&json!("MODIFIED"), &json!("it ran")));
+    assert_eq!((&change["object"]["apiVersion"], change["object"].get("message")), (&json!("events.k8s.io/v1"), None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_ends_with_what_it_is_bound_to() {
+    let (server, client) = start(Options::default()).await;
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    assert_eq!(client.post("/api/v1/namespaces/default/pods", &pod).await.0, 201);
+    let request = json!({"spec": {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p"}}});
+    let (code, answer) = client.post("/api/v1/namespaces/default/serviceaccounts/default/token", &request).await;
+    assert_eq!(code, 201, "{answer}");
+    let bound = Client::new(&server, Some(answer["status"]["token"].as_str().unwrap().to_owned()));
+    assert_eq!(bound.get("/version").await.0, 200);
+    client.send("DELETE", "/api/v1/namespaces/default/pods/p", "application/json", "").await;
+    assert_eq!(bound.get("/version").await.0, 401);
 }

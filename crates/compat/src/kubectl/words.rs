@@ -13,8 +13,9 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// Takes note of what a command says itself, which stays as it is.
+    /// Takes note of what a command says itself, which stays as it is; but for how long it waits, which looks like an age.
     pub(super) fn give(&mut self, text: &str) {
+        let text = &text.split(' ').filter(|word| !word.starts_with("--timeout=")).collect::<Vec<_>>().join(" ");
         let parts = text.split(|c: char| !(c.is_ascii_alphanumeric() || "-.:".contains(c)));
         self.given.extend(parts.map(|part| part.trim_matches(':').to_owned()));
         self.given.extend(text.split(|c: char| !c.is_ascii_alphanumeric()).map(str::to_owned));
@@ -120,7 +121,7 @@ mod tests {
     #[test]
     fn ages_names_addresses_and_times_are_replaced_unless_the_command_said_them() {
         let mut words = Words::default();
-        words.give("expose --port=30001 --cluster-ip=10.96.0.7");
+        words.give("expose --port=30001 --cluster-ip=10.96.0.7 --timeout=12s");
         assert_eq!(
             words.line("web-7d4b9c5f6d-x4kz9   1/1     Running   0          12s"),
             "web-<hash 1>-<generated>  1/1  Running  0  <age>"

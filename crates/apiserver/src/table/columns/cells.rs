@@ -57,39 +57,6 @@ pub(in crate::table) fn selector(selector: &Value) -> Value {
     or_none(&parts.join(","))
 }
 
-pub(super) fn pod_ready(pod: &Value) -> Value {
-    let ready = items(pod, "status.containerStatuses").iter().filter(|status| at(status, "ready") == true).count();
-    format!("{ready}/{}", items(pod, "spec.containers").len()).into()
-}
-
-pub(super) fn pod_status(pod: &Value) -> Value {
-    let mut reason = text(pod, "status.phase");
-    if !text(pod, "status.reason").is_empty() {
-        reason = text(pod, "status.reason");
-    }
-    let gated = items(pod, "status.conditions").iter().any(|condition| text(condition, "reason") == "SchedulingGated");
-    if gated {
-        reason = "SchedulingGated";
-    }
-    for status in items(pod, "status.containerStatuses").iter().rev() {
-        for state in ["state.waiting.reason", "state.terminated.reason"] {
-            if !text(status, state).is_empty() {
-                reason = text(status, state);
-            }
-        }
-    }
-    if !at(pod, "metadata.deletionTimestamp").is_null() {
-        reason = if text(pod, "status.reason") == "NodeLost" { "Unknown" } else { "Terminating" };
-    }
-    reason.into()
-}
-
-pub(super) fn pod_restarts(pod: &Value) -> Value {
-    let restarts: i64 =
-        items(pod, "status.containerStatuses").iter().map(|status| amount(status, "restartCount")).sum();
-    restarts.to_string().into()
-}
-
 pub(super) fn node_status(node: &Value) -> Value {
     let ready = items(node, "status.conditions").iter().find(|condition| text(condition, "type") == "Ready");
     let mut status = match ready.map(|condition| text(condition, "status")) {
@@ -101,6 +68,14 @@ pub(super) fn node_status(node: &Value) -> Value {
         status.push_str(",SchedulingDisabled");
     }
     status.into()
+}
+
+pub(super) fn kernel(node: &Value) -> Value {
+    match (text(node, "status.nodeInfo.kernelVersion"), text(node, "status.nodeInfo.architecture")) {
+        ("", _) => "<unknown>".into(),
+        (version, "") => version.into(),
+        (version, architecture) => format!("{version} ({architecture})").into(),
+    }
 }
 
 pub(super) fn node_roles(node: &Value) -> Value {

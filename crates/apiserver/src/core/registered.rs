@@ -1,0 +1,72 @@
+//! APIServices of what is served here: one for each version of a group.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{Core, DeleteOptions, Write};
+use crate::moment;
+use crate::resources::QUESTIONS;
+use crate::value::{at, set, text};
+
+const GROUP: &str = "apiregistration.k8s.io";
+const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
+
+impl Core {
+    /// Makes the APIServices that are missing, and takes those away whose definitions are gone.
+    pub(crate) fn register(&self) {
+        let Ok(resource) = self.builtin(GROUP, "apiservices") else { return };
+        let registry = self.registry();
+        let builtin = QUESTIONS.iter().map(|(group, ..)| ((*group).to_owned(), "v1".to_owned(), false));
+        let kept = registry.resources.values();
+        let kept = kept.map(|resource| (resource.group.clone(), resource.version.clone(), resource.custom.is_some()));
+        let wanted: BTreeMap<_, _> = builtin
+            .chain(kept)
+            .map(|(group, version, custom)| (format!("{version}.{group}"), (group, version, custom)))
+            .collect();
+        let write = Write::by("kube-apiserver");
+        for (name, (group, version, custom)) in &wanted {
+            if self.get(&resource, "", name).is_err() {
+                // Whoever was quicker has made it.
+                let _ = self.create(&resource, "", local(name, group, version, *custom), &write);
+            }
+        }
+        for service in self.all(GROUP, "apiservices", "") {
+            let name = text(&service, "metadata.name");
+            let ours = at(&service, "metadata.labels").get(MANAGED).is_some();
+            if ours && !wanted.contains_key(name) {
+                let _ = self.delete(&resource, "", name, &DeleteOptions::default());
+            }
+        }
+    }
+}
+
+/// What is served here comes before what is served elsewhere, and what is built in before what is defined.
+fn local(name: &str, group: &str, version: &str, custom: bool) -> Value {
+    let (managed, priority) = match (custom, group) {
+        (true, _) => ("true", (1000, 100)),
+        (false, "") => ("onstart", (18000, 1)),
+        (false, _) => ("onstart", (17500, 15)),
+    };
+    let mut spec = json!({"version": version, "groupPriorityMinimum": priority.0, "versionPriority": priority.1});
+    if !group.is_empty() {
+        set(&mut spec, "group", group);
+    }
+    let mut labels = json!({});
+    crate::value::object(&mut labels).insert(MANAGED.into(), managed.into());
+    json!({"metadata": {"name": name, "labels": labels}, "spec": spec})
+}
+
+/// The status that an APIService begins with: known if it is served here.
+pub(super) fn first_status(service: &Value) -> Value {
+    match at(service, "spec.service") {
+        Value::Null => json!({"conditions": [available("True", "Local", "Local APIServices are always available")]}),
+        _ => json!({}),
+    }
+}
+
+/// Whether an APIService is served, as its status says it.
+pub(crate) fn available(status: &str, reason: &str, message: &str) -> Value {
+    let now = moment::now();
+    json!({"type": "Available", "status": status, "lastTransitionTime": now, "reason": reason, "message": message})
+}

@@ -1,0 +1,127 @@
+//! Whether an applied configuration fits its type, in the words of the real server.
+
+use serde_json::{Map, Value};
+
+use super::compare::key_step;
+use super::fields::{Step, display};
+use crate::schema::{ListKind, Schema, Shape, json_kind};
+
+/// Says what of a configuration its type does not have, or what is there twice.
+pub(crate) fn check(schema: &Schema, shape: &Shape, config: &Value) -> Result<(), String> {
+    let mut walk = Walk { schema, path: Vec::new(), wrong: Vec::new() };
+    walk.visit(shape, config);
+    match walk.wrong.as_slice() {
+        [] => Ok(()),
+        [one] => Err(one.clone()),
+        several => Err(format!("errors:\n  {}", several.join("\n  "))),
+    }
+}
+
+struct Walk<'a> {
+    schema: &'a Schema,
+    path: Vec<Step>,
+    wrong: Vec<String>,
+}
+
+impl Walk<'_> {
+    fn visit(&mut self, shape: &Shape, value: &Value) {
+        match (shape, value) {
+            (_, Value::Null) | (Shape::Any, _) => {}
+            (Shape::Type(index), Value::Object(fields)) => self.object(*index, fields),
+            (Shape::Map(item, _), Value::Object(fields)) => {
+                for (name, value) in fields {
+                    self.below(format!("f:{name}"), item, value);
+                }
+            }
+            (Shape::List(item, kind), Value::Array(items)) => self.list(item, kind, items),
+            (Shape::Type(_) | Shape::Map(..), other) => self.mismatch("map", other),
+            (Shape::List(..), other) => self.mismatch("list", other),
+            (Shape::Int32 | Shape::Int64 | Shape::Double, value) if !value.is_number() => {
+                self.mismatch("numeric (int or float)", value);
+            }
+            (Shape::Bool, value) if !value.is_boolean() => self.mismatch("boolean", value),
+            (Shape::Text | Shape::Bytes | Shape::Time | Shape::MicroTime, value) if !value.is_string() => {
+                self.mismatch("string", value);
+            }
+            _ => {}
+        }
+    }
+
+    fn object(&mut self, index: usize, fields: &Map<String, Value>) {
+        let Some(kind) = self.schema.get(index) else { return };
+        for (name, value) in fields {
+            match kind.field(name) {
+                Some(field) => self.below(format!("f:{name}"), &field.shape, value),
+                None if kind.open => {}
+                None => self.say(Some(format!("f:{name}")), "field not declared in schema"),
+            }
+        }
+    }
+
+    fn list(&mut self, item: &Shape, kind: &ListKind, items: &[Value]) {
+        let step = |index: usize, item: &Value| match kind {
+            ListKind::Keyed(keys) => key_step(keys, item),
+            ListKind::Set => super::compare::value_step(item),
+            ListKind::Atomic => format!("i:{index}"),
+        };
+        let steps: Vec<_> = items.iter().enumerate().map(|(index, item)| step(index, item)).collect();
+        for (index, this) in steps.iter().enumerate() {
+            if steps.iter().take(index).any(|before| before == this) {
+                let shown = display(std::slice::from_ref(this));
+                let what = if matches!(kind, ListKind::Set) { shown.trim_matches(['[', ']', '=']) } else { &shown };
+                self.say(None, &format!("duplicate entries for key {what}"));
+            }
+        }
+        for (value, step) in items.iter().zip(steps) {
+            self.below(step, item, value);
+        }
+    }
+
+    fn below(&mut self, step: Step, shape: &Shape, value: &Value) {
+        self.path.push(step);
+        self.visit(shape, value);
+        self.path.pop();
+    }
+
+    fn mismatch(&mut self, wanted: &str, value: &Value) {
+        let found = match json_kind(value) {
+            "object" => "map",
+            "array" => "list",
+            "bool" => "boolean",
+            other => other,
+        };
+        self.say(None, &format!("expected {wanted}, got {found}"));
+    }
+
+    fn say(&mut self, last: Option<Step>, what: &str) {
+        let path: Vec<_> = self.path.iter().cloned().chain(last).collect();
+        self.wrong.push(format!("{}: {what}", display(&path)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn wrong(service: Value) -> String {
+        let schema = Schema::builtin();
+        check(schema, &schema.named("core.v1.Service"), &service).unwrap_err()
+    }
+
+    #[test]
+    fn what_the_type_does_not_have_is_named_by_its_path() {
+        assert_eq!(wrong(json!({"dat": {}})), ".dat: field not declared in schema");
+        let port = json!({"spec": {"ports": [{"port": "eighty"}]}});
+        let message = ".spec.ports[port=\"eighty\",protocol=\"TCP\"].port: expected numeric (int or float), got string";
+        assert_eq!(wrong(port), message);
+        assert_eq!(wrong(json!({"spec": []})), ".spec: expected map, got list");
+    }
+
+    #[test]
+    fn what_is_there_twice_is_named_by_its_key() {
+        let ports = json!({"spec": {"ports": [{"port": 81}, {"port": 81, "name": "x"}]}});
+        assert_eq!(wrong(ports), ".spec.ports: duplicate entries for key [port=81,protocol=\"TCP\"]");
+    }
+}
