@@ -26,7 +26,7 @@ impl Latencies {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1);
         let power = u64::from(micros.ilog2());
         // What comes after the leading bit, as a part of the way to the next power.
-        let part = u128::from(micros - (1 << power)) * u128::from(FINE) >> power;
+        let part = (u128::from(micros - (1 << power)) * u128::from(FINE)) >> power;
         let index = power * FINE + u64::try_from(part).unwrap_or(0);
         let index = usize::try_from(index).unwrap_or(usize::MAX).min(self.buckets.len() - 1);
         if let Some(bucket) = self.buckets.get(index) {

@@ -1,6 +1,6 @@
 //! ClusterIPs and node ports of Services.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,8 +17,8 @@ use service::held;
 struct Used {
     addresses: HashSet<IpAddr>,
     ports: HashSet<u16>,
-    /// Where to look first, so that addresses come back late.
-    next: usize,
+    /// Where to look first in each range, so that addresses come back late.
+    next: HashMap<IpNet, usize>,
 }
 
 /// What there is to give, and what is given.
@@ -69,8 +69,12 @@ impl Allocator {
 
     fn release(&self, addresses: &[IpAddr], ports: &[u16]) {
         let mut used = self.used();
-        used.addresses.retain(|address| !addresses.contains(address));
-        used.ports.retain(|port| !ports.contains(port));
+        for address in addresses {
+            used.addresses.remove(address);
+        }
+        for port in ports {
+            used.ports.remove(port);
+        }
     }
 
     /// Marks what a stored Service has, at start.
@@ -79,6 +83,11 @@ impl Allocator {
         let mut used = self.used();
         used.addresses.extend(addresses);
         used.ports.extend(ports);
+    }
+
+    /// The address of the API itself.
+    pub(crate) fn first(&self) -> Option<IpAddr> {
+        self.ranges.first().map(|range| nth(range, 1))
     }
 
     fn families(&self) -> Vec<&'static str> {
@@ -99,12 +108,17 @@ impl Allocator {
             };
         }
         let size = 1usize << (u32::from(range.max_prefix_len() - range.prefix_len())).min(16);
-        for step in 0..size {
-            // Neither the first address nor, for IPv4, the last.
-            let offset = 1 + (used.next + step) % size.saturating_sub(2).max(1);
-            let address = nth(range, offset);
+        // Neither the first address nor, for IPv4, the last; and the low ones, which people choose, at last.
+        let usable = size.saturating_sub(2).max(1);
+        let low = (size / 16).clamp(16, 256).min(usable) % usable;
+        let next = used.next.get(range).copied().unwrap_or(low);
+        let high = (0..usable - low).map(|step| low + (next - low + step) % (usable - low));
+        for offset in high.chain(0..low) {
+            let address = nth(range, 1 + offset);
             if used.addresses.insert(address) {
-                used.next = offset;
+                if offset >= low {
+                    used.next.insert(*range, low + (offset - low + 1) % (usable - low));
+                }
                 return Ok(address);
             }
         }

@@ -46,10 +46,13 @@ pub(crate) fn bootstrap(core: &Core) {
             json!({"metadata": metadata, "roleRef": reference, "subjects": subjects}),
         );
     }
-    let service = json!({
+    let mut service = json!({
         "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
         "spec": {"ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}]},
     });
+    if let Some(address) = core.allocator.first() {
+        crate::value::set(&mut service, "spec.clusterIP", address.to_string());
+    }
     make("", "services", "default", service);
     make("", "configmaps", "kube-system", delegation(&core.ca_pem));
     let reader = "extension-apiserver-authentication-reader";

@@ -27,6 +27,15 @@ pub(crate) fn secret(object: &mut Value) {
 }
 
 pub(crate) fn pod(object: &mut Value) {
+    let address = at(object, "status.podIP").clone();
+    match items(object, "status.podIPs").first().map(|first| at(first, "ip").clone()) {
+        // The one counts when both are given.
+        first if !text(object, "status.podIP").is_empty() && first.as_ref() != Some(&address) => {
+            set(object, "status.podIPs", json!([{"ip": address}]));
+        }
+        Some(first) => set(object, "status.podIP", first),
+        None => {}
+    }
     if let Some(spec) = at_mut(object, "spec") {
         default_to(spec, "enableServiceLinks", true);
         pod_spec(spec);
@@ -235,10 +244,11 @@ pub(crate) fn endpoint_slice(object: &mut Value) {
 
 pub(crate) fn node(object: &mut Value) {
     let range = at(object, "spec.podCIDR").clone();
-    if !range.is_null() {
-        default_to(object, "spec.podCIDRs", json!([range]));
-    } else if let Some(first) = items(object, "spec.podCIDRs").first().cloned() {
-        set(object, "spec.podCIDR", first);
+    match items(object, "spec.podCIDRs").first().cloned() {
+        // The one counts when both are given.
+        first if !range.is_null() && first.as_ref() != Some(&range) => set(object, "spec.podCIDRs", json!([range])),
+        Some(first) => set(object, "spec.podCIDR", first),
+        None => {}
     }
     let capacity = at(object, "status.capacity").as_object().cloned().unwrap_or_default();
     if !capacity.is_empty() && at(object, "status.allocatable").is_null() {

@@ -9,8 +9,8 @@
 //! once, as bytes that gets, lists and watchers share. Whatever comes in is answered: a failure is a `Status` as the real server
 //! gives it. Nobody gets in without TLS, and nobody but the admin does anything that no role allows.
 //!
-//! *Not here.* This is **not a cluster store for production**: one process, in memory, with a snapshot file written when it
-//! stops. Differences from kube-apiserver are listed in the crate's `README.md`.
+//! *Not here.* This is **not a cluster store for production**: one process, in memory, with a snapshot and a journal on disk.
+//! Differences from kube-apiserver are listed in the crate's `README.md`.
 
 mod allocate;
 mod auth;

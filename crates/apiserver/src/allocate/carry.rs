@@ -6,10 +6,7 @@ use crate::value::{at, copy, items, items_mut, remove, set, text};
 
 /// What a changed Service keeps when the change does not mention it.
 pub(crate) fn carry_over(old: &Value, new: &mut Value) {
-    if text(new, "spec.type") != "LoadBalancer" && text(old, "spec.type") == "LoadBalancer" {
-        // Whoever gave it addresses no longer does.
-        set(new, "status.loadBalancer", json!({}));
-    }
+    drop_unused(old, new);
     let external = |service: &Value| text(service, "spec.type") == "ExternalName";
     if external(new) || external(old) {
         return;
@@ -34,9 +31,14 @@ pub(crate) fn carry_over(old: &Value, new: &mut Value) {
         let first = items(new, "spec.clusterIPs").first().cloned().unwrap_or_default();
         set(new, "spec.clusterIP", first);
     }
-    if text(new, "spec.ipFamilyPolicy") == "SingleStack" {
-        let shortened: Vec<_> = items(new, "spec.clusterIPs").iter().take(1).cloned().collect();
-        set(new, "spec.clusterIPs", shortened);
+    if text(new, "spec.ipFamilyPolicy") == "SingleStack" && text(old, "spec.ipFamilyPolicy") != "SingleStack" {
+        // Whoever no longer wants two of them gives back what was second.
+        for key in ["spec.clusterIPs", "spec.ipFamilies"] {
+            if at(new, key) == at(old, key) {
+                let first: Vec<_> = items(new, key).iter().take(1).cloned().collect();
+                set(new, key, first);
+            }
+        }
     }
     let exposed = |service: &Value| matches!(text(service, "spec.type"), "NodePort" | "LoadBalancer");
     if exposed(old) && exposed(new) {
@@ -55,14 +57,39 @@ pub(crate) fn carry_over(old: &Value, new: &mut Value) {
         {
             copy(old, new, "spec.healthCheckNodePort");
         }
-    } else if exposed(old) && text(new, "spec.type") == "ClusterIP" {
-        for port in items_mut(new, "spec.ports") {
-            remove(port, "nodePort");
-        }
-        for key in ["externalTrafficPolicy", "healthCheckNodePort", "allocateLoadBalancerNodePorts"] {
-            if at(new, &format!("spec.{key}")) == at(old, &format!("spec.{key}")) {
-                remove(new, &format!("spec.{key}"));
+    }
+}
+
+/// Takes away what a Service of the new type has no use for, unless somebody has just put it there.
+fn drop_unused(old: &Value, new: &mut Value) {
+    let kind = text(new, "spec.type").to_owned();
+    if kind == text(old, "spec.type") {
+        return;
+    }
+    let balanced = kind == "LoadBalancer";
+    let exposed = balanced || kind == "NodePort";
+    let mut unused = Vec::new();
+    if !exposed {
+        unused.push("externalTrafficPolicy");
+        for (index, port) in items_mut(new, "spec.ports").iter_mut().enumerate() {
+            let before = items(old, "spec.ports").get(index).map(|port| at(port, "nodePort"));
+            if before == Some(at(port, "nodePort")) {
+                remove(port, "nodePort");
             }
+        }
+    }
+    if !balanced {
+        unused.extend(["healthCheckNodePort", "allocateLoadBalancerNodePorts", "loadBalancerClass"]);
+        // Whoever gave it addresses no longer does.
+        set(new, "status.loadBalancer", json!({}));
+    }
+    if kind == "ExternalName" {
+        unused.extend(["internalTrafficPolicy", "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"]);
+    }
+    for key in unused {
+        let path = format!("spec.{key}");
+        if at(new, &path) == at(old, &path) {
+            remove(new, &path);
         }
     }
 }

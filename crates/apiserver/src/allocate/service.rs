@@ -79,12 +79,15 @@ impl Core {
         let mut families: Vec<String> =
             items(object, "spec.ipFamilies").iter().filter_map(Value::as_str).map(str::to_owned).collect();
         if policy.is_empty() {
-            policy = match (headless && !selects, given.len().max(families.len())) {
-                (true, _) if families.is_empty() => "RequireDualStack",
-                (_, 2) => "RequireDualStack",
-                _ => "SingleStack",
+            let any = headless && !selects && families.is_empty();
+            policy = if any { "RequireDualStack" } else { "SingleStack" }.to_owned();
+        }
+        for (count, what) in [(given.len(), "cluster IPs"), (families.len(), "IP families")] {
+            if policy == "SingleStack" && count > 1 {
+                let why = format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
+                errors.push(FieldError::invalid("spec.ipFamilyPolicy", &json!(policy), &why));
+                return;
             }
-            .to_owned();
         }
         if !headless || selects {
             for (index, wanted) in families.iter().enumerate() {
@@ -114,10 +117,6 @@ impl Core {
             let all: Vec<&str> = if headless && !selects { vec!["IPv4", "IPv6"] } else { available };
             let second = all.into_iter().find(|family| !families.iter().any(|have| have == family));
             families.extend(second.map(str::to_owned));
-        }
-        if policy == "SingleStack" {
-            families.truncate(1);
-            given.truncate(1);
         }
         set(object, "spec.ipFamilyPolicy", policy);
         set(object, "spec.ipFamilies", families.clone());

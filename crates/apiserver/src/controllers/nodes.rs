@@ -8,7 +8,6 @@ use serde_json::Value;
 use super::Settings;
 use crate::core::{Core, DeleteOptions, ListOptions, NOT_READY, Write};
 use crate::failure::Failure;
-use crate::selector::{Fields, Selector};
 use crate::value::{items, set, text};
 
 /// How large the range of a Node is.
@@ -143,9 +142,7 @@ fn change(core: &Core, name: &str, change: impl Fn(&mut Value)) -> Result<(), Fa
 /// Nobody will end the Pods of a Node that is gone: they go at once.
 fn bereaved(core: &Core, name: &str) -> Result<(), Failure> {
     let pods = core.builtin("", "pods")?;
-    let fields = Fields::parse(&format!("spec.nodeName={name}"), "", |_| true)?;
-    let list = ListOptions { selector: Selector { fields, ..Selector::default() }, ..ListOptions::default() };
-    for pod in core.list(&pods, "", &list)?.objects {
+    for pod in core.list(&pods, "", &ListOptions::of_node(name)?)?.objects {
         let pod = pod.value();
         let options = DeleteOptions {
             grace_seconds: Some(0),

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Known, Todo};
-use crate::core::Core;
+use crate::core::{Core, ListOptions};
 use crate::store::{Change, Compacted};
 use crate::value::{at, items, text};
 
@@ -16,6 +16,9 @@ pub(super) fn events(core: &Core, cursor: u64, known: &mut Known, todo: &mut BTr
     for (shelf, event) in events {
         let after = glance(&shelf, &event.object.bytes);
         note(core, &shelf, &event.key, &after, event.change == Change::Deleted, known, todo);
+        if *shelf == *"/nodes" && event.change == Change::Added {
+            settled(core, &event.key, known, todo);
+        }
         // Whoever selected a Pod by labels that it no longer has is concerned too.
         if let Some(before) = event.before.as_ref().filter(|_| *shelf == *"/pods") {
             let before = glance(&shelf, &before.bytes);
@@ -124,6 +127,15 @@ fn touched(core: &Core, shelf: &str, object: &Value, known: &Known, todo: &mut B
             todo.extend(service.map(|service| Todo::Service(namespace, service.to_owned())));
         }
         _ => {}
+    }
+}
+
+/// A new Node may be what Pods have waited for: a Service sends nothing to Pods that are nowhere.
+fn settled(core: &Core, node: &str, known: &Known, todo: &mut BTreeSet<Todo>) {
+    let (Ok(pods), Ok(list)) = (core.builtin("", "pods"), ListOptions::of_node(node)) else { return };
+    let there = core.list(&pods, "", &list).map(|listed| listed.objects).unwrap_or_default();
+    for pod in there {
+        touched(core, "/pods", &glance("/pods", &pod.bytes), known, todo);
     }
 }
 

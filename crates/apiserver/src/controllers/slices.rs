@@ -164,13 +164,11 @@ fn make(
 /// The slices a Service should have.
 fn slices(core: &Core, namespace: &str, service: &Value) -> Result<Vec<Wanted>, Failure> {
     let pods = selected(core, namespace, service)?;
-    let mut zones = BTreeMap::new();
-    for node in pods.iter().map(|pod| text(pod, "spec.nodeName")).filter(|node| !node.is_empty()) {
-        zones.entry(node).or_insert_with(|| {
-            let node = core.find("", "nodes", "", node)?;
-            at(&node, "metadata.labels").get("topology.kubernetes.io/zone").cloned()
-        });
+    let mut nodes = BTreeMap::new();
+    for name in pods.iter().map(|pod| text(pod, "spec.nodeName")) {
+        nodes.entry(name).or_insert_with(|| core.find("", "nodes", "", name));
     }
+    let published = at(service, "spec.publishNotReadyAddresses") == true;
     let mut slices = Vec::new();
     for family in items(service, "spec.ipFamilies").iter().filter_map(Value::as_str) {
         let mut groups: BTreeMap<String, (Value, Vec<Value>)> = BTreeMap::new();
@@ -179,9 +177,14 @@ fn slices(core: &Core, namespace: &str, service: &Value) -> Result<Vec<Wanted>, 
                 items(pod, "status.podIPs").iter().map(|ip| text(ip, "ip")).chain([text(pod, "status.podIP")]);
             let mut fitting = addresses.filter(|ip| !ip.is_empty() && ip.contains(':') == (family == "IPv6"));
             let Some(address) = fitting.next() else { continue };
+            let node = nodes.get(text(pod, "spec.nodeName")).and_then(Option::as_ref);
+            if node.is_none() && !published {
+                // It is not known to be anywhere, so nothing should be sent to it.
+                continue;
+            }
             let ports = ports(service, pod);
             let mut endpoint = endpoint(service, pod, address);
-            if let Some(Some(zone)) = zones.get(text(pod, "spec.nodeName")) {
+            if let Some(zone) = node.and_then(|node| at(node, "metadata.labels").get("topology.kubernetes.io/zone")) {
                 set(&mut endpoint, "zone", zone.clone());
             }
             let group = groups.entry(ports.to_string()).or_insert_with(|| (ports, Vec::new()));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Core;
 use crate::failure::Failure;
 use crate::resources::Resource;
-use crate::selector::Selector;
+use crate::selector::{Fields, Selector};
 use crate::store::Stored;
 use crate::value::{at, text};
 
@@ -20,6 +20,14 @@ pub(crate) struct ListOptions {
     pub(crate) resource_version: String,
     /// `Exact`, `NotOlderThan`, or nothing.
     pub(crate) version_match: String,
+}
+
+impl ListOptions {
+    /// The Pods of a Node.
+    pub(crate) fn of_node(name: &str) -> Result<Self, Failure> {
+        let fields = Fields::parse(&format!("spec.nodeName={name}"), "", |_| true)?;
+        Ok(Self { selector: Selector { fields, ..Selector::default() }, ..Self::default() })
+    }
 }
 
 /// What was listed.

@@ -75,7 +75,7 @@ impl Core {
                 && items(&new, "metadata.finalizers").is_empty()
                 && (resource.kind != "Namespace" || items(&new, "spec.finalizers").is_empty())
                 && at(&new, "metadata.deletionGracePeriodSeconds").as_i64().unwrap_or(0) == 0;
-            if write.dry_run {
+            if write.dry_run && gone {
                 return Ok(written(new));
             }
             if gone {
@@ -86,8 +86,11 @@ impl Core {
                 }
                 continue;
             }
-            let claim = self.allocate(resource, &mut new, Some(&old), false)?;
+            let claim = self.allocate(resource, &mut new, Some(&old), write.dry_run)?;
             self.finish(resource, &mut new);
+            if write.dry_run {
+                return Ok(written(new));
+            }
             if self.store.put(&resource.shelf, &key, &mut new, Expect::Revision(stored.revision)).is_ok() {
                 claim.keep();
                 self.after(resource, Some(&new));

@@ -16,8 +16,16 @@ pub(crate) fn pod(object: &Value, errors: &mut Errors) {
         }
     }
     for list in ["podIPs", "hostIPs"] {
-        for (index, address) in items(object, &format!("status.{list}")).iter().enumerate() {
-            address_of(at(address, "ip"), format!("status.{list}[{index}]"), errors);
+        let addresses = items(object, &format!("status.{list}"));
+        let mut families = Vec::new();
+        for (index, address) in addresses.iter().enumerate() {
+            let ip = address_of(at(address, "ip"), format!("status.{list}[{index}]"), errors);
+            families.extend(ip.map(|ip| ip.is_ipv4()));
+        }
+        if [true, false].iter().any(|family| families.iter().filter(|own| *own == family).count() > 1) {
+            let shown: Vec<_> = addresses.iter().map(|address| format!("{{\"IP\":{}}}", at(address, "ip"))).collect();
+            let why = "may specify no more than one IP for each IP family";
+            errors.push(FieldError::invalid_shown(format!("status.{list}"), &format!("[{}]", shown.join(",")), why));
         }
     }
 }

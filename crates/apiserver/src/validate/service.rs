@@ -63,15 +63,14 @@ pub(crate) fn service(object: &Value, errors: &mut Errors) {
         if !FAMILIES.contains(&family.as_str().unwrap_or_default()) {
             errors.push(FieldError::not_supported(format!("spec.ipFamilies[{index}]"), family, FAMILIES));
         }
+        if items(spec, "ipFamilies").iter().take(index).any(|other| other == family) {
+            errors.push(FieldError::duplicate(format!("spec.ipFamilies[{index}]"), family));
+        }
     }
     let policy = text(spec, "ipFamilyPolicy");
     let all = ["PreferDualStack", "RequireDualStack", "SingleStack"];
     if !policy.is_empty() && !all.contains(&policy) {
-        errors.push(FieldError::invalid(
-            "spec.ipFamilyPolicy",
-            at(spec, "ipFamilyPolicy"),
-            "must be one of SingleStack, PreferDualStack, or RequireDualStack",
-        ));
+        errors.push(FieldError::not_supported("spec.ipFamilyPolicy", at(spec, "ipFamilyPolicy"), &all));
     }
     status(object, errors);
 }
@@ -183,14 +182,37 @@ fn addresses(spec: &Value, errors: &mut Errors) {
                 errors.push(FieldError::forbidden(format!("spec.{key}"), why));
             }
         }
-    } else if all.first().is_some_and(|first| !one.is_empty() && *first != one) {
+    } else if !all.is_empty() && one.is_empty() {
+        errors.push(FieldError::invalid(
+            "spec.clusterIPs",
+            &json!(all),
+            "must be empty when `clusterIP` is not specified",
+        ));
+    } else if all.first().is_some_and(|first| *first != one) {
         errors.push(FieldError::invalid("spec.clusterIPs", &json!(all), "first value must match `clusterIP`"));
     }
+    let mut families = Vec::new();
     for (index, address) in all.iter().enumerate() {
         let text = address.as_str().unwrap_or_default();
-        if text != "None" {
-            address_of(address, format!("spec.clusterIPs[{index}]"), errors);
+        let field = format!("spec.clusterIPs[{index}]");
+        let Some(ip) =
+            Some(text).filter(|text| *text != "None").and_then(|_| address_of(address, field.as_str(), errors))
+        else {
+            continue;
+        };
+        families.push(ip.is_ipv4());
+        let own = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
+        let wanted = items(spec, "ipFamilies").get(index).and_then(Value::as_str).unwrap_or(own);
+        if FAMILIES.contains(&wanted) && wanted != own {
+            let why = format!("expected an {wanted} value as indicated by `ipFamilies[{index}]`");
+            errors.push(FieldError::invalid(field, address, &why));
         }
+    }
+    if all.len() > 2 {
+        errors.push(FieldError::invalid("spec.clusterIPs", &json!(all), "may only hold up to 2 values"));
+    } else if matches!(families.as_slice(), [one, other] if one == other) {
+        let why = "may specify no more than one IP for each IP family";
+        errors.push(FieldError::invalid("spec.clusterIPs", &json!(all), why));
     }
     for (index, address) in items(spec, "externalIPs").iter().enumerate() {
         let field = format!("spec.externalIPs[{index}]");
@@ -256,12 +278,16 @@ fn policies(spec: &Value, kind: &str, errors: &mut Errors) {
 }
 
 pub(crate) fn service_update(new: &Value, old: &Value, errors: &mut Errors) {
-    let was = text(old, "spec.clusterIP");
     let external = |object: &Value| text(object, "spec.type") == "ExternalName";
-    if !external(old) && !external(new) && !was.is_empty() && text(new, "spec.clusterIP") != was {
-        let all = at(new, "spec.clusterIPs");
-        let why = "may not change once set";
-        errors.push(FieldError::invalid("spec.clusterIPs[0]", all, why));
+    let (was, is) = (items(old, "spec.clusterIPs"), items(new, "spec.clusterIPs"));
+    if !external(old) && !external(new) {
+        for index in (0..was.len().min(is.len())).filter(|index| was.get(*index) != is.get(*index)) {
+            errors.push(FieldError::invalid(
+                format!("spec.clusterIPs[{index}]"),
+                &json!(is),
+                "may not change once set",
+            ));
+        }
     }
     if text(old, "spec.type") == "LoadBalancer"
         && text(new, "spec.type") == "LoadBalancer"
@@ -273,8 +299,9 @@ pub(crate) fn service_update(new: &Value, old: &Value, errors: &mut Errors) {
             "may not change once set",
         ));
     }
+    // Of others, the addresses say what is wrong.
     let (families, before) = (items(new, "spec.ipFamilies"), items(old, "spec.ipFamilies"));
-    if let (Some(new), Some(old)) = (families.first(), before.first())
+    if let (Some(new), Some(old), "None") = (families.first(), before.first(), text(new, "spec.clusterIP"))
         && new != old
     {
         errors.push(immutable("spec.ipFamilies[0]", new));

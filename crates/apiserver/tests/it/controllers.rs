@@ -28,7 +28,9 @@ fn live<'a>(pods: &'a [Value], app: &'a str) -> impl Iterator<Item = &'a Value> 
 async fn a_deployment_has_its_pods_and_a_service_finds_them() {
     let (server, _) = start(Options::default()).await;
     let local = server.local();
-    let template = |image: &str| json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": image}]}});
+    // There is no scheduler.
+    let spec = |image: &str| json!({"nodeName": "n1", "containers": [{"name": "c", "image": image}]});
+    let template = |image: &str| json!({"metadata": {"labels": {"app": "web"}}, "spec": spec(image)});
     let deployment = json!({
         "metadata": {"name": "web"},
         "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template("a:1")},
@@ -54,6 +56,8 @@ async fn a_deployment_has_its_pods_and_a_service_finds_them() {
             .filter(|endpoint| endpoint["conditions"]["ready"] == true)
             .count()
     };
+    // A Service sends nothing to Pods of a Node that is not there.
+    local.create("v1", "nodes", "", json!({"metadata": {"name": "n1"}})).unwrap();
     until(&local, ("discovery.k8s.io/v1", "endpointslices"), "three endpoints", |slices| addresses(slices) == 3).await;
     until(&local, ("apps/v1", "deployments"), "available", |all| all[0]["status"]["availableReplicas"] == 3).await;
     let change = json!({"spec": {"replicas": 2, "template": template("a:2")}});

@@ -10,7 +10,8 @@ use compat::{Allowance, Credential, Report, Server, allowances, areas, check};
 /// Checks an area against a server of its own. What differs is in `tests/accepted/<area>.yaml`, with the reason, or fails.
 async fn area(name: &'static str) {
     // As the real server was when it was recorded: without the controllers of Nodes.
-    let service_cidrs = vec!["10.96.0.0/16".parse().unwrap()];
+    let families = ["10.96.0.0/16", "fd00:96::/112"].into_iter().take(if name == "dualstack" { 2 } else { 1 });
+    let service_cidrs = families.map(|range| range.parse().unwrap()).collect();
     let options = Options { service_cidrs, ready_nodes: false, ..Options::default() };
     let api = ApiServer::start(options).await.unwrap();
     let (report, accepted) = tokio::task::spawn_blocking(move || {
@@ -77,5 +78,5 @@ macro_rules! areas {
     };
 }
 
-areas!(apply auth crds deletion discovery endpointslices errors expiry lists namespaces networkpolicies nodes objects patch
+areas!(apply auth crds deletion discovery dualstack endpointslices errors expiry lists namespaces networkpolicies nodes objects patch
     pods services smaller tables watch workloads);

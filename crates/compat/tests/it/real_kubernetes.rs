@@ -19,13 +19,28 @@ const CONTROLLERS: [&str; 6] = [
 /// Leases come from etcd itself, so that the server knows no more of the past than etcd does.
 const FLAG: &str = "--watch-cache-sizes=leases.coordination.k8s.io#0";
 
+fn options() -> Options {
+    let (controllers, apiserver_flags) = (CONTROLLERS.map(str::to_owned).into(), vec![FLAG.into()]);
+    Options { controllers, apiserver_flags, pod_cidrs: String::new(), ..Options::default() }
+}
+
 fn plane() -> &'static ControlPlane {
     static PLANE: OnceLock<ControlPlane> = OnceLock::new();
-    PLANE.get_or_init(|| {
-        let controllers = CONTROLLERS.map(str::to_owned).into();
-        let options = Options { controllers, pod_cidrs: String::new(), ..Options::default() };
-        ControlPlane::start(Options { apiserver_flags: vec![FLAG.into()], ..options }).unwrap()
-    })
+    PLANE.get_or_init(|| ControlPlane::start(options()).unwrap())
+}
+
+/// The one for the area that is about two families.
+fn dual_stack() -> &'static ControlPlane {
+    static PLANE: OnceLock<ControlPlane> = OnceLock::new();
+    let service_cidrs = "10.96.0.0/16,fd00:96::/112".to_owned();
+    PLANE.get_or_init(|| ControlPlane::start(Options { service_cidrs, ..options() }).unwrap())
+}
+
+fn server(plane: &'static ControlPlane) -> Server {
+    let (certificate, key) = plane.admin().unwrap();
+    let admin = Credential::Certificate { certificate, key };
+    let server = Server::new(&plane.url(), &plane.ca().unwrap(), admin).unwrap();
+    server.compacted_by(|| plane.compact())
 }
 
 /// Whether the answers are to be recorded instead of compared.
@@ -41,12 +56,9 @@ fn wanted(name: &str) -> bool {
 #[test]
 #[ignore = "needs make kubernetes"]
 fn it_answers_every_request_as_recorded() {
-    let (certificate, key) = plane().admin().unwrap();
-    let admin = Credential::Certificate { certificate, key };
-    let server = Server::new(&plane().url(), &plane().ca().unwrap(), admin).unwrap();
-    let server = server.compacted_by(|| plane().compact());
     let mut reports = String::new();
     for area in areas().unwrap().iter().filter(|area| wanted(&area.name)) {
+        let server = server(if area.name == "dualstack" { dual_stack() } else { plane() });
         if recording() {
             record(area, &run(area, &server)).unwrap();
         } else {
