@@ -11,4 +11,4 @@ mod plug;
 
 pub use announce::announce;
 pub use check::{Difference, check};
-pub use plug::{attach, collect, detach};
+pub use plug::{attach, collect, detach, is_plugged};

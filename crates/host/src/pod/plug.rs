@@ -46,6 +46,13 @@ pub fn detach(host_device: &str) -> Result<(), Error> {
         .map_err(Error::refused(format!("cannot remove the chain {host_device} of nftables")))
 }
 
+/// Whether the host's end of a cable is there. A Pod whose namespace is gone has taken both ends with it.
+pub fn is_plugged(host_device: &str) -> Result<bool, Error> {
+    let doing = || format!("cannot look for device {host_device}");
+    let mut netlink = Netlink::route().map_err(Error::refused(doing()))?;
+    Ok(link::get(&mut netlink, host_device).map_err(Error::refused(doing()))?.is_some())
+}
+
 /// Forgets what the kernel was told about cables that are gone without [`detach`]; gives the devices' names.
 pub fn collect() -> Result<Vec<String>, Error> {
     let doing = "cannot look for chains of devices that are gone";
