@@ -57,6 +57,7 @@ proptest-long: setup ## The property tests against the real tools, 10,000 cases 
 simulator-long: setup ## 100,000 packets through random Nodes, switch against simulator (PACKETS=n); 1,000 sets of policies (CASES=n)
 	PACKETS=$${PACKETS:-100000} $(CARGO) test --locked -p simulator --test it random_nodes -- --nocapture
 	PROPTEST_CASES=$${CASES:-1000} $(CARGO) test --locked -p antctl flows_and_documentation -- --nocapture
+
 .PHONY: apiserver-long
 apiserver-long: setup ## Caches of kube-rs against the embedded API while connections are cut, for minutes (CHURN_SECONDS=n)
 	CHURN_SECONDS=$${CHURN_SECONDS:-300} $(CARGO) test --locked -p apiserver --test it -- caches:: --nocapture
