@@ -20,6 +20,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{Timestamp, Unit};
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::json;
@@ -168,7 +170,7 @@ impl Context {
 
     async fn set_ready(&self, ready: bool, reason: &str, message: &str) -> Result<()> {
         let nodes: Api<core::Node> = Api::all(self.client.clone());
-        let now = k8s_openapi::jiff::Timestamp::now().round(k8s_openapi::jiff::Unit::Second)?;
+        let now = Timestamp::now().round(Unit::Second)?;
         let room = json!({"cpu": "16", "memory": "64Gi", "pods": "250"});
         let condition = json!({
             "type": "Ready", "status": if ready { "True" } else { "False" }, "reason": reason, "message": message,
@@ -213,10 +215,11 @@ impl Context {
     pub(crate) async fn event(&self, pod: &core::Pod, kind: &str, reason: &str, message: &str) {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
         let events: Api<core::Event> = Api::namespaced(self.client.clone(), namespace);
-        let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(k8s_openapi::jiff::Timestamp::now());
+        let now = Timestamp::now();
+        let time = Time(now);
         let event = core::Event {
             metadata: ObjectMeta {
-                generate_name: Some(format!("{}.", pod.metadata.name.as_deref().unwrap_or_default())),
+                name: Some(format!("{}.{:x}", pod.metadata.name.as_deref().unwrap_or_default(), now.as_nanosecond())),
                 ..ObjectMeta::default()
             },
             involved_object: core::ObjectReference {
@@ -231,13 +234,13 @@ impl Context {
             reason: Some(reason.to_owned()),
             message: Some(message.to_owned()),
             source: Some(core::EventSource { component: Some("kubelet".into()), host: Some(self.node.name.clone()) }),
-            first_timestamp: Some(now.clone()),
-            last_timestamp: Some(now),
+            first_timestamp: Some(time.clone()),
+            last_timestamp: Some(time),
             count: Some(1),
             ..core::Event::default()
         };
         if let Err(error) = events.create(&PostParams::default(), &event).await {
-            tracing::debug!("an event was not written: {error}");
+            tracing::warn!("an event was not written: {error}");
         }
     }
 }

@@ -165,9 +165,9 @@ impl Plan {
         self.network == Network::Bridge || self.mode == Mode::NoEncap
     }
 
-    /// Whether Nodes end tunnels.
+    /// Whether Nodes can end tunnels.
     pub(crate) fn tunnels(&self) -> bool {
-        self.network == Network::Antrea && self.mode != Mode::NoEncap
+        self.mode != Mode::NoEncap
     }
 }
 

@@ -31,7 +31,13 @@ const DNS: &str = include_str!("../manifests/dns.yaml");
 pub(crate) async fn run(plan: Plan) -> Result<()> {
     let home = Home::of(&plan.name);
     let lab = claim(&home, plan)?;
-    let outcome = live(&home, lab).await;
+    let mut nodes = Vec::new();
+    let outcome = live(&home, lab, &mut nodes).await;
+    // First the Nodes' first processes, so that those who wait for them end by themselves.
+    home.end_nodes();
+    for mut node in nodes {
+        let _ = node.wait().await;
+    }
     if let Err(error) = &outcome {
         tracing::error!("{error:#}");
         News::Failed(format!("{error:#}")).tell();
@@ -64,7 +70,7 @@ fn claim(home: &Home, plan: Plan) -> Result<Lab> {
     Ok(lab)
 }
 
-async fn live(home: &Home, mut lab: Lab) -> Result<()> {
+async fn live(home: &Home, mut lab: Lab, nodes: &mut Vec<Child>) -> Result<()> {
     let mut signals = Signals::new()?;
     let plan = lab.plan.clone();
     let underlay = Underlay::build(&plan).context("the underlay")?;
@@ -80,7 +86,6 @@ async fn live(home: &Home, mut lab: Lab) -> Result<()> {
     }
     let _outside = outside_server(&underlay.outside, home)?;
     let (sender, mut news) = mpsc::unbounded_channel();
-    let mut nodes = Vec::new();
     for node in &plan.nodes {
         nodes.push(start_node(home, &underlay, node, sender.clone()).with_context(|| node.name.clone())?);
     }

@@ -95,7 +95,13 @@ pub(crate) async fn run(options: Options) -> Result<ExitCode> {
     }
     say("Ctrl-C ends it.");
     tokio::select! {
-        status = child.wait() => bail!("the lab has ended with {}; its log is gone with it", status?),
+        status = child.wait() => match status? {
+            status if status.success() => {
+                say("the lab was ended by someone else");
+                Ok(ExitCode::SUCCESS)
+            }
+            status => bail!("the lab has crashed ({status}): {} may say why", home.log().display()),
+        },
         _ = interrupts.recv() => end(child, 0).await,
         _ = ends.recv() => end(child, 0).await,
     }

@@ -15,6 +15,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::life::{Effect, Event, Life, Net, Restart, Slot, State};
+use super::probes::Finding;
 use super::sandbox::Sandbox;
 use super::status::{Conditions, Facts, MINE, status};
 use super::surroundings::Surroundings;
@@ -301,11 +302,12 @@ impl Worker {
         });
         let task = tokio::spawn(async move {
             let Some(target) = target else { return };
-            probes::run(target, |probe, passed, why| {
-                if let Some(why) = why {
-                    let _ = messages.send(Message::Unhealthy(why));
-                }
-                let _ = messages.send(Message::Life(Event::Probed { slot, probe, passed }));
+            probes::run(target, |finding| {
+                // Nobody listens to the probes of a Pod that is over.
+                let _ = messages.send(match finding {
+                    Finding::Failure(why) => Message::Unhealthy(why),
+                    Finding::Verdict(probe, passed) => Message::Life(Event::Probed { slot, probe, passed }),
+                });
             })
             .await;
         });

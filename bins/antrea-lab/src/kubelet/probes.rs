@@ -25,8 +25,17 @@ pub(crate) struct Target {
     pub(crate) container: core::Container,
 }
 
-/// Probes a container for as long as this is polled. `tell` hears of every change, and why a probe failed.
-pub(crate) async fn run(target: Target, tell: impl Fn(Probe, bool, Option<String>)) {
+/// What probing brings to light.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Finding {
+    /// From now on the container passes the probe, or does not.
+    Verdict(Probe, bool),
+    /// A probe failed, and for another reason than the time before.
+    Failure(String),
+}
+
+/// Probes a container for as long as this is polled, and tells what it finds.
+pub(crate) async fn run(target: Target, tell: impl Fn(Finding)) {
     if let Some(probe) = &target.container.startup_probe
         && !repeat(&target, Probe::Startup, probe, &tell).await
     {
@@ -46,12 +55,7 @@ pub(crate) async fn run(target: Target, tell: impl Fn(Probe, bool, Option<String
 }
 
 /// Probes until there is nothing more to learn: a startup probe that has passed, or one that failed and ends the container.
-async fn repeat(
-    target: &Target,
-    kind: Probe,
-    probe: &core::Probe,
-    tell: &impl Fn(Probe, bool, Option<String>),
-) -> bool {
+async fn repeat(target: &Target, kind: Probe, probe: &core::Probe, tell: &impl Fn(Finding)) -> bool {
     let number = |value: Option<i32>, otherwise: u32| {
         value.and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0).unwrap_or(otherwise)
     };
@@ -60,6 +64,7 @@ async fn repeat(
     let delay = u64::try_from(probe.initial_delay_seconds.unwrap_or_default()).unwrap_or_default();
     let mut tally = Tally::new(number(probe.success_threshold, 1), number(probe.failure_threshold, 3));
     let mut next = Instant::now() + Duration::from_secs(delay);
+    let mut last = None;
     loop {
         tokio::time::sleep_until(next).await;
         next += period;
@@ -69,9 +74,13 @@ async fn repeat(
             Err(_) => Err(anyhow::anyhow!("no answer in {limit:?}")),
         };
         let passed = outcome.is_ok();
-        let Some(verdict) = tally.count(passed) else { continue };
         let why = outcome.err().map(|error| format!("{kind:?} probe failed: {error:#}"));
-        tell(kind, verdict, why);
+        if let Some(why) = why.clone().filter(|_| why != last) {
+            tell(Finding::Failure(why));
+        }
+        last = why;
+        let Some(verdict) = tally.count(passed) else { continue };
+        tell(Finding::Verdict(kind, verdict));
         match (kind, verdict) {
             (Probe::Startup, _) => return verdict,
             (Probe::Liveness, false) => return false,

@@ -200,12 +200,13 @@ impl Surroundings {
         let hosts = format!("127.0.0.1 localhost\n::1 localhost\n{own}{}", aliases.collect::<String>());
         let on_node = spec.and_then(|spec| spec.host_network).unwrap_or_default();
         let policy = spec.and_then(|spec| spec.dns_policy.as_deref()).unwrap_or("ClusterFirst");
-        let resolver = match policy {
-            "ClusterFirst" if !on_node => resolver(self.namespace()),
-            "ClusterFirstWithHostNet" => resolver(self.namespace()),
-            _ => "# no resolver\n".to_owned(),
+        let mut resolver = match policy {
+            "ClusterFirst" if on_node => Resolver::default(),
+            "ClusterFirst" | "ClusterFirstWithHostNet" => Resolver::of_cluster(self.namespace()),
+            _ => Resolver::default(),
         };
-        let files = [("hosts", hosts), ("resolv.conf", resolver), ("hostname", format!("{hostname}\n"))];
+        resolver.extend(spec.and_then(|spec| spec.dns_config.as_ref()));
+        let files = [("hosts", hosts), ("resolv.conf", resolver.to_text()), ("hostname", format!("{hostname}\n"))];
         let directory = self.directory.join("etc");
         fs::create_dir_all(&directory)?;
         let write = |(name, content): (&str, String)| {
@@ -237,9 +238,45 @@ impl Surroundings {
     }
 }
 
-fn resolver(namespace: &str) -> String {
-    let domain = plan::DOMAIN;
-    format!("nameserver {}\nsearch {namespace}.svc.{domain} svc.{domain} {domain}\noptions ndots:5\n", plan::DNS)
+/// Who is asked for names.
+#[derive(Default)]
+struct Resolver {
+    servers: Vec<String>,
+    domains: Vec<String>,
+    options: Vec<String>,
+}
+
+impl Resolver {
+    fn of_cluster(namespace: &str) -> Self {
+        let domain = plan::DOMAIN;
+        Self {
+            servers: vec![plan::DNS.to_string()],
+            domains: vec![format!("{namespace}.svc.{domain}"), format!("svc.{domain}"), domain.to_owned()],
+            options: vec!["ndots:5".to_owned()],
+        }
+    }
+
+    /// Adds what the Pod asks for.
+    fn extend(&mut self, more: Option<&core::PodDNSConfig>) {
+        let Some(more) = more else { return };
+        self.servers.extend(more.nameservers.iter().flatten().cloned());
+        self.domains.extend(more.searches.iter().flatten().cloned());
+        let option = |option: &core::PodDNSConfigOption| {
+            let value = option.value.iter().map(|value| format!(":{value}")).collect::<String>();
+            format!("{}{value}", option.name.as_deref().unwrap_or_default())
+        };
+        self.options.extend(more.options.iter().flatten().map(option));
+    }
+
+    fn to_text(&self) -> String {
+        let mut text: String = self.servers.iter().map(|server| format!("nameserver {server}\n")).collect();
+        for (word, list) in [("search", &self.domains), ("options", &self.options)] {
+            if !list.is_empty() {
+                text += &format!("{word} {}\n", list.join(" "));
+            }
+        }
+        text
+    }
 }
 
 fn write_files(directory: &Path, data: &BTreeMap<String, String>, items: Option<&[core::KeyToPath]>) -> Result<()> {
@@ -292,6 +329,20 @@ mod tests {
         for (text, expanded) in [("$(A)-$(A)", "1-1"), ("$$(A)", "$(A)"), ("$(B) $A $", "$(B) $A $"), ("$(A", "$(A")] {
             assert_eq!(expand(text, &env), expanded);
         }
+    }
+
+    #[test]
+    fn a_pod_adds_to_the_clusters_resolver() {
+        let mut resolver = Resolver::of_cluster("shop");
+        resolver.extend(Some(&core::PodDNSConfig {
+            nameservers: Some(vec!["192.0.2.1".into()]),
+            searches: Some(vec!["example.com".into()]),
+            options: Some(vec![core::PodDNSConfigOption { name: Some("timeout".into()), value: Some("1".into()) }]),
+        }));
+        let expected = "nameserver 10.96.0.10\nnameserver 192.0.2.1\n\
+            search shop.svc.cluster.local svc.cluster.local cluster.local example.com\noptions ndots:5 timeout:1\n";
+        assert_eq!(resolver.to_text(), expected);
+        assert_eq!(Resolver::default().to_text(), "");
     }
 
     #[test]
