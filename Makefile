@@ -39,6 +39,11 @@ lint: setup ## Check format and lints
 format: ## Format the sources
 	$(CARGO) fmt --all
 
+.PHONY: codegen
+codegen: ## Write what follows from other files: code from .proto, the table of configuration keys
+	ANTREA_CODEGEN=1 $(CARGO) test --locked -p api --test it codegen
+	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-agent the_documentation_has_every_key
+
 .PHONY: audit
 audit: ## Check licences, banned crates and sources of all dependencies
 	@scripts/cargo-tool cargo-deny 0.20.2
@@ -47,6 +52,11 @@ audit: ## Check licences, banned crates and sources of all dependencies
 .PHONY: proptest-long
 proptest-long: setup ## The property tests against the real tools, 10,000 cases and more each (CASES=n)
 	PROPTEST_CASES=$${CASES:-20000} $(CARGO) test --locked -p openflow -p ovsdb -p ovs -p delta
+
+.PHONY: simulator-long
+simulator-long: setup ## 100,000 packets through random Nodes, switch against simulator (PACKETS=n); 1,000 sets of policies (CASES=n)
+	PACKETS=$${PACKETS:-100000} $(CARGO) test --locked -p simulator --test it random_nodes -- --nocapture
+	PROPTEST_CASES=$${CASES:-1000} $(CARGO) test --locked -p antctl flows_and_documentation -- --nocapture
 
 .PHONY: fuzz
 fuzz: setup ## Fuzz every decoder, a million executions each (RUNS=n)

@@ -23,6 +23,8 @@ use node_state::NodeState;
 #[derive(Debug, Default)]
 pub(crate) struct State {
     file: String,
+    /// Where in the file each object is, by kind and name.
+    places: BTreeMap<String, String>,
     node_state: Option<NodeState>,
     namespaces: BTreeMap<String, Namespace>,
     nodes: BTreeMap<String, Node>,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use openflow::action::{Action, Subfield};
 use openflow::field::Field;
 use openflow::flow::Flow;
-use openflow::matching::Match;
+use openflow::matching::{Match, ip_proto};
 use openflow::port::Port;
 
 use crate::Pipeline;
@@ -40,6 +40,29 @@ pub(crate) fn arp_reply(announce: impl IntoIterator<Item = Action>) -> Vec<Actio
     actions
 }
 
+/// Who looks for a neighbour.
+pub(crate) fn solicitation() -> Match {
+    neighbour_discovery(SOLICITATION)
+}
+
+fn neighbour_discovery(kind: u8) -> Match {
+    Match::ipv6().with(Field::IpProto, ip_proto::ICMPV6).with(Field::Icmpv6Type, kind)
+}
+
+/// Turns a solicitation into the virtual MAC's advertisement; which address it is from is written by `announce`.
+pub(crate) fn nd_reply(announce: Action) -> Vec<Action> {
+    vec![
+        copy(Field::EthSrc, Field::EthDst),
+        Action::set(Field::EthSrc, Mac::GLOBAL_VIRTUAL),
+        copy(Field::Ipv6Src, Field::Ipv6Dst),
+        announce,
+        Action::set(Field::Icmpv6Type, ADVERTISEMENT),
+        Action::set(Field::NdReserved, SOLICITED_OVERRIDE),
+        Action::set(Field::NdOptionsType, TARGET_ADDRESS_OPTION),
+        Table::NdAnswer.resubmit(),
+    ]
+}
+
 impl Pipeline {
     pub(crate) fn arp_base(&self) -> Vec<Flow> {
         let mut flows = vec![
@@ -47,25 +70,28 @@ impl Pipeline {
             Table::ArpResponder.flow(190).when(Match::arp()).then(Action::Output(Port::NORMAL)),
         ];
         if self.node.addresses.v6.is_some() {
-            let nd = |kind: u8| Match::ipv6().with(Field::IpProto, 58u8).with(Field::Icmpv6Type, kind);
             for kind in [SOLICITATION, ADVERTISEMENT] {
-                flows.push(Table::NdResponder.flow(190).when(nd(kind)).then(Action::Output(Port::NORMAL)));
+                flows.push(
+                    Table::NdResponder.flow(190).when(neighbour_discovery(kind)).then(Action::Output(Port::NORMAL)),
+                );
             }
+            // Who asks from nowhere wants to have the address, and there is nobody to send an answer to.
+            let probe = solicitation().with(Field::Ipv6Src, 0u8);
+            flows.push(Table::NdResponder.flow(210).when(probe).then(Action::Output(Port::NORMAL)));
             flows.push(Table::NdResponder.flow(0));
             // A packet must match as an advertisement before its target's Ethernet address can be written.
             flows.push(
                 Table::NdAnswer
                     .flow(200)
-                    .when(nd(ADVERTISEMENT))
+                    .when(neighbour_discovery(ADVERTISEMENT))
                     .then(Action::set(Field::NdTll, Mac::GLOBAL_VIRTUAL))
                     .then(Action::Output(Port::IN_PORT)),
             );
             flows.push(Table::NdAnswer.flow(0));
         }
-        if self.has_proxy_all() {
-            // In policy-only mode every ARP request is answered anyway.
-            let unanswered = |(family, _): &(Family, _)| *family == Family::V6 || !self.is_policy_only();
-            for (_, address) in self.node.addresses.iter().filter(unanswered) {
+        // In policy-only mode all are answered for anyway.
+        if self.has_proxy_all() && !self.is_policy_only() {
+            for (_, address) in self.node.addresses.iter() {
                 flows.extend([address.virtual_service, address.snat].map(answer));
             }
         }
@@ -91,21 +117,9 @@ fn answer(address: IpAddr) -> Flow {
             arp_reply(announce).into_iter().fold(flow, Flow::then)
         }
         Family::V6 => {
-            let wanted = Match::ipv6()
-                .with(Field::IpProto, 58u8)
-                .with(Field::Icmpv6Type, SOLICITATION)
-                .with(Field::NdTarget, bits(address));
-            Table::NdResponder
-                .flow(200)
-                .when(wanted)
-                .then(copy(Field::EthSrc, Field::EthDst))
-                .then(Action::set(Field::EthSrc, Mac::GLOBAL_VIRTUAL))
-                .then(copy(Field::Ipv6Src, Field::Ipv6Dst))
-                .then(Action::set(Field::Ipv6Src, bits(address)))
-                .then(Action::set(Field::Icmpv6Type, ADVERTISEMENT))
-                .then(Action::set(Field::NdReserved, SOLICITED_OVERRIDE))
-                .then(Action::set(Field::NdOptionsType, TARGET_ADDRESS_OPTION))
-                .then(Table::NdAnswer.resubmit())
+            let wanted = solicitation().with(Field::NdTarget, bits(address));
+            let flow = Table::NdResponder.flow(200).when(wanted);
+            nd_reply(Action::set(Field::Ipv6Src, bits(address))).into_iter().fold(flow, Flow::then)
         }
     }
 }

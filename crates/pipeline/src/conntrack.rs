@@ -11,8 +11,8 @@ use crate::Pipeline;
 use crate::family::{Addressed, Family};
 use crate::model::Address;
 use crate::regs::{
-    CT_ACCEPTED, CT_ACCEPTED_BIT, CT_EGRESS_RULE, CT_GATEWAY, CT_INGRESS_RULE, CT_SERVICE, CT_SNAT, EGRESS_RULE,
-    ENDPOINT_SELECTED, FROM_GATEWAY, INGRESS_RULE, Marked, OUT_PORT, REWRITE,
+    CT_ACCEPTED, CT_EGRESS_RULE, CT_GATEWAY, CT_INGRESS_RULE, CT_SERVICE, CT_SNAT, EGRESS_RULE, ENDPOINT_SELECTED,
+    FROM_GATEWAY, INGRESS_RULE, Marked, OUT_PORT, REWRITE,
 };
 use crate::tables::Table;
 
@@ -45,7 +45,13 @@ fn lookup(zone: u16, table: Table, nat: bool) -> Action {
     Action::Ct(Box::new(Ct { zone: Zone::Number(zone), table: Some(table.id()), nat, ..Ct::default() }))
 }
 
-/// Remembers the connection and goes on at `table`.
+/// Remembers the connection. What follows knows nothing of it any more, but a trip through the datapath is saved, of which
+/// a packet in userspace has six.
+fn remember(zone: u16, exec: Vec<Action>) -> Action {
+    Action::Ct(Box::new(Ct { commit: true, zone: Zone::Number(zone), exec, ..Ct::default() }))
+}
+
+/// Remembers the connection and goes on at `table`, where it is asked about, or the packet has been translated.
 pub(crate) fn commit(zone: u16, table: Table, nat: Option<Nat>, exec: Vec<Action>) -> Action {
     Action::Ct(Box::new(Ct {
         commit: true,
@@ -138,24 +144,17 @@ impl Pipeline {
         let at = |priority| Table::ConntrackCommit.flow(priority);
         let new = || family.ip().ct(state::NEW | state::TRK, 0);
         let zone = family.dnat_zone();
-        let next = self.after_commit();
+        let kept = |flow: Flow, exec| flow.then(remember(zone, exec)).then(self.after_commit().resubmit());
         let from_gateway: Vec<Action> = [CT_GATEWAY.load()].into_iter().chain(self.acceptance()).collect();
         let mut flows = vec![
-            at(200).when(new().mark(FROM_GATEWAY)).then(commit(zone, next, None, from_gateway)),
-            at(190).when(new()).then(commit(zone, next, None, self.acceptance())),
+            kept(at(200).when(new().mark(FROM_GATEWAY)), from_gateway),
+            kept(at(190).when(new()), self.acceptance()),
         ];
         if self.has_proxy() {
             // The connection was committed when its destination was translated, before any policy was asked.
-            let service = || new().mark(CT_SERVICE);
-            flows.push(at(205).when(service().mark(ENDPOINT_SELECTED)).then(commit(
-                zone,
-                next,
-                None,
-                self.acceptance(),
-            )));
+            let service = new().mark(CT_SERVICE).mark(ENDPOINT_SELECTED);
+            flows.push(kept(at(205).when(service), self.acceptance()));
             if self.has_proxy_all() {
-                let again = commit(zone, Table::ConntrackCommit, None, self.acceptance());
-                flows.push(at(220).when(service().mark(FROM_GATEWAY).mark(CT_ACCEPTED_BIT.is(0))).then(again));
                 let from_gateway = family.ip().mark(CT_SERVICE).mark(FROM_GATEWAY);
                 flows.push(at(210).when(from_gateway).then(Table::ServiceConntrackCommit.resubmit()));
             }
@@ -168,17 +167,22 @@ impl Pipeline {
         let at = |priority| Table::ServiceConntrackCommit.flow(priority);
         let new = || family.ip().ct(state::NEW | state::TRK, 0);
         let to = |port: u32| new().mark(OUT_PORT.holds(u128::from(port)));
-        let snat = |address| commit(family.snat_zone(), Table::HairpinSnat, source(address), Vec::new());
+        // Accepted, as policies have been asked.
+        let accept = |flow: Flow| flow.then(remember(family.dnat_zone(), self.acceptance()));
+        let snat = |flow, address| {
+            accept(flow).then(commit(family.snat_zone(), Table::HairpinSnat, source(address), Vec::new()))
+        };
         let mut flows = vec![
-            at(210).when(to(self.node.gateway.port.0)).then(snat(address.virtual_service)),
-            at(200).when(new().mark(CT_SNAT)).then(snat(address.snat)),
+            snat(at(210).when(to(self.node.gateway.port.0)), address.virtual_service),
+            snat(at(200).when(new().mark(CT_SNAT)), address.snat),
             at(200).when(family.ip().ct(state::TRK, state::NEW | state::RPL)).then(lookup(
                 family.snat_zone(),
                 Table::HairpinSnat,
                 true,
             )),
+            accept(at(190).when(new())).then(Table::HairpinSnat.resubmit()),
         ];
-        flows.extend(self.node.tunnels.iter().map(|tunnel| at(205).when(to(tunnel.0)).then(snat(address.snat))));
+        flows.extend(self.node.tunnels.iter().map(|tunnel| snat(at(205).when(to(tunnel.0)), address.snat)));
         flows
     }
 }

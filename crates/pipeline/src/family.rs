@@ -41,6 +41,15 @@ impl Family {
         self.ip().with(Field::IpProto, proto_number(protocol))
     }
 
+    /// ICMP packets of the family.
+    pub(crate) fn icmp(self) -> Match {
+        let proto = match self {
+            Family::V4 => ip_proto::ICMP,
+            Family::V6 => ip_proto::ICMPV6,
+        };
+        self.ip().with(Field::IpProto, proto)
+    }
+
     pub(crate) fn src(self) -> Field {
         match self {
             Family::V4 => Field::Ipv4Src,

@@ -4,6 +4,7 @@ mod node;
 mod policy;
 mod service;
 
-pub use node::{Address, Datapath, Families, Features, Gateway, Mac, Mode, Node, Peer, PeerPath, Pod, Uplink};
+pub use node::{Address, Datapath, Families, Features, Gateway, Mode, Node, Peer, PeerPath, Pod, Uplink};
 pub use policy::{Applied, Direction, IpBlock, Ports, Protocol, Rule, RuleAction, RuleKind};
 pub use service::{Affinity, Endpoint, EndpointSet, Frontend, FrontendKind, ServiceGroup};
+pub use types::Mac;

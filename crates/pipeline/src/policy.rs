@@ -12,7 +12,7 @@ use crate::Pipeline;
 use crate::cidr;
 use crate::conntrack::{Tracked, state};
 use crate::family::{Addressed, Family, port_field};
-use crate::model::{Applied, Datapath, Direction, Pod, Ports, Rule, RuleAction, RuleKind};
+use crate::model::{Applied, Datapath, Direction, Pod, Ports, Protocol, Rule, RuleAction, RuleKind};
 use crate::ports::masks;
 use crate::regs::{
     Bits, CT_ACCEPTED, CT_EGRESS_RULE, CT_INGRESS_RULE, DENIED, DENIED_BY, EGRESS_RULE, FROM_GATEWAY, INGRESS_RULE,
@@ -24,7 +24,7 @@ use crate::tables::Table;
 pub(crate) const USERDATA_REJECT: u8 = 1;
 /// The host marks the packets that it sends to Pods itself, probes among them.
 const HOST_MARK: u8 = 1;
-/// Above every rule of a tier.
+/// Above every rule of a tier, whose priorities end at least two below.
 const ABOVE_RULES: u16 = 64990;
 
 /// The tables of one direction.
@@ -74,7 +74,8 @@ impl Pipeline {
                 {
                     // Without tiers there is nothing in the default table that could stop a connection half-way.
                     if self.layout.has(stage.antrea) || table == stage.rule {
-                        flows.extend(accepted(family).map(|m| table.flow(priority).when(m).then(passed.clone())));
+                        let unasked = self.accepted(family).into_iter();
+                        flows.extend(unasked.map(|m| table.flow(priority).when(m).then(passed.clone())));
                     }
                 }
             }
@@ -116,12 +117,17 @@ impl Pipeline {
             return Vec::new();
         }
         let (egress, ingress) = (stage(Direction::Egress), stage(Direction::Ingress));
+        // The first table that could keep it, above all that could.
+        let first = |stage: &Stage| {
+            if self.layout.has(stage.antrea) { stage.antrea.flow(ABOVE_RULES - 1) } else { stage.rule.flow(205) }
+        };
         let to_itself = |address: &IpAddr| {
             let family = Family::of(*address);
+            let leaving = family.ip().from(*address).to(*address);
             let arriving = family.ip().from(*address).mark(OUT_PORT.holds(u128::from(pod.port.0)));
             [
-                egress.rule.flow(205).when(family.ip().from(*address).to(*address)).then(self.passed(&egress)),
-                ingress.rule.flow(205).when(arriving).then(self.passed(&ingress)),
+                first(&egress).when(leaving).then(self.passed(&egress)),
+                first(&ingress).when(arriving).then(self.passed(&ingress)),
             ]
         };
         pod.addresses.iter().flat_map(to_itself).collect()
@@ -176,6 +182,24 @@ impl Pipeline {
         self.layout.to([stage.metric, stage.next])
     }
 
+    /// Packets of connections that all policies have accepted, and errors about them.
+    fn accepted(&self, family: Family) -> Vec<Match> {
+        let known = |packets: Match, state| packets.ct(state, state::NEW).mark(CT_ACCEPTED);
+        let related = known(family.ip(), state::REL);
+        match self.node.datapath {
+            Datapath::System | Datapath::Windows => vec![known(family.ip(), state::EST), related],
+            // Here other protocols than these are tracked by addresses alone, so that to accept one port of SCTP would be to
+            // accept all. Who opens such a connection is asked every time, and only answers pass unasked.
+            Datapath::Netdev => {
+                let ported =
+                    [Protocol::Tcp, Protocol::Udp].map(|protocol| known(family.protocol(protocol), state::EST));
+                let icmp = known(family.icmp(), state::EST);
+                let answers = known(family.ip(), state::EST | state::RPL);
+                ported.into_iter().chain([icmp, answers, related]).collect()
+            }
+        }
+    }
+
     fn verdict(&self, stage: &Stage, rule: &Rule, action: RuleAction) -> Vec<Action> {
         let number = u128::from(rule.id);
         match action {
@@ -194,11 +218,6 @@ impl Pipeline {
             }
         }
     }
-}
-
-/// Packets of connections that all policies have accepted, and errors about them.
-fn accepted(family: Family) -> [Match; 2] {
-    [state::EST, state::REL].map(|known| family.ip().ct(known, state::NEW).mark(CT_ACCEPTED))
 }
 
 /// What a rule did, counted by flows: connections by their first packet, packets and bytes by the rest.

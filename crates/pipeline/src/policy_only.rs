@@ -9,7 +9,7 @@ use openflow::matching::Match;
 use openflow::port::Port;
 
 use crate::Pipeline;
-use crate::arp::{arp_reply, copy};
+use crate::arp::{arp_reply, copy, nd_reply, solicitation};
 use crate::conntrack::{Tracked, state};
 use crate::model::Pod;
 use crate::regs::{CT_GATEWAY, Marked, SWAP};
@@ -19,6 +19,9 @@ impl Pipeline {
     pub(crate) fn policy_only_base(&self) -> Vec<Flow> {
         // Whatever a Pod looks for is behind us.
         let mut flows = vec![answer_any()];
+        if self.node.addresses.v6.is_some() {
+            flows.push(answer_any6());
+        }
         for (family, _) in self.node.addresses.iter() {
             let replies = family.ip().ct(state::RPL | state::TRK, 0).mark(CT_GATEWAY);
             flows.push(self.through_gateway(210, replies, Table::L2ForwardingCalc));
@@ -53,4 +56,10 @@ fn answer_any() -> Flow {
     ];
     let flow = Table::ArpResponder.flow(200).when(Match::arp().with(Field::ArpOp, 1u8));
     arp_reply(announce).into_iter().fold(flow, Flow::then)
+}
+
+/// The same for IPv6.
+fn answer_any6() -> Flow {
+    let flow = Table::NdResponder.flow(200).when(solicitation());
+    nd_reply(copy(Field::NdTarget, Field::Ipv6Src)).into_iter().fold(flow, Flow::then)
 }

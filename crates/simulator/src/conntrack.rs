@@ -5,6 +5,10 @@
 //! the packet it quotes. Wrong checksums, port 0, replies to nothing (an echo reply, a SYN+ACK) and segments outside the
 //! window are invalid.
 //!
+//! Open vSwitch 3.1 damages ICMPv6 errors about translated TCP and UDP connections, and so does this: it corrects the
+//! checksum of the error where TCP or UDP would have theirs. That is the beginning of the source that a TCP error quotes,
+//! so its receiver does not know what it is about, and the MTU that a UDP error tells.
+//!
 //! Where the switch draws from a hash or at random (an address out of a range, a port out of a range, a port after 128
 //! that are taken), the first free one is taken here. Not modelled: reassembly of fragments (they are invalid here),
 //! helpers for FTP and TFTP, limits of zones, timeout policies other than the default one.

@@ -70,6 +70,7 @@ impl Packet {
             Field::VlanVid => return self.layout.vlan.map_or(0, |at| self.uint(at, 2) & 0xfff | 0x1000),
             Field::IpProto => return u128::from(self.layout.proto),
             Field::IpFrag => return u128::from(self.layout.frag),
+            Field::NdOptionsType => return u128::from(self.nd_options_type()),
             _ => {}
         }
         let Some(place) = self.place(field) else { return 0 };
@@ -99,6 +100,9 @@ impl Packet {
         }
         if self.layout.transport == Transport::Sctp && matches!(field, Field::SctpSrc | Field::SctpDst) {
             return self.set_sctp(place, new);
+        }
+        if matches!(field, Field::NdReserved | Field::NdOptionsType) {
+            return self.set_nd_extensions(place, new);
         }
         let [network, transport] = self.checksums(field);
         self.put_checked(place, new, [network, transport]);
@@ -169,6 +173,9 @@ impl Packet {
             (Field::Icmpv4Code, _, Transport::Icmp) | (Field::Icmpv6Code, _, Transport::Icmpv6) => at(l4 + 1, 1),
             (Field::NdReserved, _, Transport::Icmpv6) if self.is_nd(&[135, 136]) => at(l4 + 4, 4),
             (Field::NdTarget, _, Transport::Icmpv6) if self.is_nd(&[135, 136]) => at(l4 + 8, 16),
+            (Field::NdOptionsType, _, Transport::Icmpv6) if self.is_nd(&[135, 136]) && self.layout.end > l4 + 24 => {
+                at(l4 + 24, 1)
+            }
             (Field::NdSll, _, Transport::Icmpv6) if self.is_nd(&[135]) => at(self.nd_option(1)?, 6),
             (Field::NdTll, _, Transport::Icmpv6) if self.is_nd(&[136]) => at(self.nd_option(2)?, 6),
             _ => return None,
@@ -196,6 +203,26 @@ impl Packet {
             }
         }
         None
+    }
+
+    /// The type of the first option with a link-layer address.
+    fn nd_options_type(&self) -> u8 {
+        let here = |kind: &u8| {
+            self.is_nd(&[135, 136]) && self.layout.transport == Transport::Icmpv6 && self.nd_option(*kind).is_some()
+        };
+        let first = [1, 2].into_iter().filter(here).min_by_key(|kind| self.nd_option(*kind));
+        first.unwrap_or_default()
+    }
+
+    /// The switch writes reserved bits and type together, the type to the first option whichever it read it from, and
+    /// the checksum anew.
+    fn set_nd_extensions(&mut self, place: Place, value: u128) {
+        let kind = u128::from(self.nd_options_type());
+        if let Some(options) = self.place(Field::NdOptionsType) {
+            self.put_uint(options.offset, options.bytes, kind);
+        }
+        self.put_uint(place.offset, place.bytes, value);
+        self.sum_transport();
     }
 
     /// The checksums that cover a field: the network's and the transport's.
@@ -304,6 +331,14 @@ impl Packet {
         }
     }
 
+    /// Writes a field as if the packet were of another protocol: the checksum that is kept right is where that protocol
+    /// has one, which may be in the middle of something else.
+    pub(crate) fn set_as(&mut self, proto: u8, field: Field, value: u128) {
+        let transport = std::mem::replace(&mut self.layout.transport, Transport::of_proto(proto));
+        self.set(field, value);
+        self.layout.transport = transport;
+    }
+
     /// The packet that an ICMP error quotes.
     pub(crate) fn quoted(&self) -> Option<Layout> {
         let l4 = self.layout.l4?;
@@ -330,11 +365,12 @@ impl Packet {
         let outer = self.layout;
         let Some(l4) = quoted.l4 else { return };
         let size = outer.end.saturating_sub(l4);
-        let (transport, checksum) = match quoted.proto {
-            6 => (Transport::Tcp, (size >= 20).then_some(l4 + 16)),
-            17 => (Transport::Udp, (size >= 8).then_some(l4 + 6)),
-            58 => (Transport::Icmpv6, (size >= 4).then_some(l4 + 2)),
-            _ => (Transport::None, None),
+        let transport = Transport::of_proto(quoted.proto);
+        let checksum = match transport {
+            Transport::Tcp => (size >= 20).then_some(l4 + 16),
+            Transport::Udp => (size >= 8).then_some(l4 + 6),
+            Transport::Icmpv6 => (size >= 4).then_some(l4 + 2),
+            Transport::None | Transport::Icmp | Transport::Sctp => None,
         };
         self.layout = Layout { transport, ..*quoted };
         if let Some((src, dst)) = ports {

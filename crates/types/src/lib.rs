@@ -1,21 +1,25 @@
-//! The vocabulary that the brains share: Kubernetes objects, as far as they are used here.
+//! The vocabulary that the brains and the rim share: Kubernetes objects, as far as they are used here, and what a Node's kernel
+//! should hold.
 //!
-//! *Role.* Plain values with the names and the shape that Kubernetes gives them, so that whoever reads them from a server, a file
-//! or a test hands the same thing on.
+//! *Role.* Plain values. Objects have the names and the shape that Kubernetes gives them, so that whoever reads them from a
+//! server, a file or a test hands the same thing on; [`host`] is what a brain decides and the crate `host` carries out.
 //!
 //! *Invariants.* What is read from outside and does not fit its type is an error that names the field. Fields that nobody here
 //! uses are not kept.
 //!
 //! *Not here.* What the objects mean together (crates `selector`, `policy`, `proxy`).
 
+pub mod host;
 pub mod meta;
 pub mod network_policy;
 pub mod node;
 pub mod pod;
 pub mod service;
 
+mod mac;
 mod object;
 
+pub use mac::{InvalidMac, Mac};
 pub use object::Object;
 
 use std::fmt;

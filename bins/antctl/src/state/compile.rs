@@ -67,32 +67,35 @@ impl Compiled {
 impl State {
     /// The flows that the Node would have.
     pub(crate) fn compile(&self) -> Result<Compiled> {
-        let file = || self.file.clone();
+        self.compile_all().map_err(|error| self.placed(&error))
+    }
+
+    fn compile_all(&self) -> Result<Compiled> {
         let Some(local) = &self.node_state else {
-            bail!("{}: needs a document `kind: NodeState` that says which Node is meant", self.file);
+            bail!("needs a document `kind: NodeState` that says which Node is meant");
         };
-        let node = self.node(local).with_context(|| format!("NodeState {}", local.node)).with_context(file)?;
-        let pods = self.pods(local, &node).with_context(file)?;
+        let node = self.node(local)?;
+        let pods = self.pods(local, &node)?;
         let pipeline = Pipeline::new(node.clone());
         let mut compiled = Compiled::default();
         compiled.add("Node", pipeline.base());
         for (name, pod) in &pods {
             compiled.add(&format!("Pod {name}"), pipeline.pod(pod));
         }
-        for (name, peers) in self.peers(local, &node).with_context(file)? {
+        for (name, peers) in self.peers(local, &node)? {
             let flows = peers.iter().flat_map(|peer| pipeline.peer(peer)).collect();
             compiled.add(&format!("Node {name}"), flows);
         }
         if node.features.antrea_proxy {
-            self.services(local, &pipeline, &mut compiled).with_context(file)?;
+            self.services(local, &pipeline, &mut compiled)?;
         }
-        self.policies(&pipeline, &pods, &mut compiled).with_context(file)?;
+        self.policies(&pipeline, &pods, &mut compiled)?;
         Ok(compiled)
     }
 
     fn node(&self, local: &NodeState) -> Result<Node> {
         let Some(object) = self.nodes.get(&local.node) else {
-            bail!("node: there is no Node with this name in the file");
+            bail!("NodeState {}: node: there is no Node with this name in the file", local.node);
         };
         let cidrs = pod_cidrs(object)?;
         let own = node_addresses(object);

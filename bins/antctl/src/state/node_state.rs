@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use ipnet::IpNet;
 use pipeline::model::{Datapath, Features, Mac, Mode};
 use serde::Deserialize;
@@ -174,11 +174,7 @@ impl TryFrom<String> for MacText {
     type Error = anyhow::Error;
 
     fn try_from(text: String) -> Result<Self> {
-        let parts: Vec<u8> = text.split(':').filter_map(|part| u8::from_str_radix(part, 16).ok()).collect();
-        match <[u8; 6]>::try_from(parts) {
-            Ok(bytes) if text.len() == 17 => Ok(Self(Mac(bytes))),
-            _ => bail!("`{text}` is not an Ethernet address such as 0a:00:00:00:00:01"),
-        }
+        Ok(Self(text.parse()?))
     }
 }
 

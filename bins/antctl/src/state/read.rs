@@ -17,27 +17,41 @@ impl State {
         let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|e| anyhow!("{file}: {e}"))?;
         let mut state = State { file: file.to_owned(), ..State::default() };
         for (number, document) in (1..).zip(documents) {
-            state.take(document).with_context(|| format!("{file}: document {number}"))?;
+            state.take(&format!("document {number}"), document).with_context(|| file.to_owned())?;
         }
         Ok(state)
     }
 
-    fn take(&mut self, document: Value) -> Result<()> {
+    /// An error about an object, which it begins with, with the place of the object.
+    pub(super) fn placed(&self, error: &anyhow::Error) -> anyhow::Error {
+        let text = format!("{error:#}");
+        let is_about = |(object, _): &(&String, &String)| {
+            text.strip_prefix(object.as_str()).is_some_and(|rest| rest.starts_with(": "))
+        };
+        match self.places.iter().find(is_about) {
+            Some((_, place)) => anyhow!("{}: {place}: {text}", self.file),
+            None => anyhow!("{}: {text}", self.file),
+        }
+    }
+
+    fn take(&mut self, place: &str, document: Value) -> Result<()> {
         if document.is_null() {
             return Ok(());
         }
         let kind = document.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
         if kind.ends_with("List") {
             let Some(Value::Array(items)) = document.get("items").cloned() else {
-                bail!("{kind}: items: needs a list");
+                bail!("{place}: {kind}: items: needs a list");
             };
             for (number, item) in (0..).zip(items) {
-                self.take(item).with_context(|| format!("items[{number}]"))?;
+                self.take(&format!("{place}: items[{number}]"), item)?;
             }
             return Ok(());
         }
-        let name = name_of(&document);
-        self.take_object(&kind, document).with_context(|| format!("{kind} {name}"))
+        let object = format!("{kind} {}", name_of(&kind, &document));
+        self.take_object(&kind, document).with_context(|| format!("{place}: {object}"))?;
+        self.places.insert(object, place.to_owned());
+        Ok(())
     }
 
     fn take_object(&mut self, kind: &str, document: Value) -> Result<()> {
@@ -94,10 +108,13 @@ fn typed<T: DeserializeOwned>(document: Value) -> Result<T> {
     })
 }
 
-fn name_of(document: &Value) -> String {
+fn name_of(kind: &str, document: &Value) -> String {
     let part = |name: &str| document.pointer(&format!("/metadata/{name}")).and_then(Value::as_str).unwrap_or_default();
     match (part("namespace"), part("name")) {
         ("", "") => document.get("node").and_then(Value::as_str).unwrap_or("without a name").to_owned(),
+        ("", name) if matches!(kind, "Pod" | "Service" | "EndpointSlice" | "NetworkPolicy") => {
+            format!("default/{name}")
+        }
         ("", name) => name.to_owned(),
         (namespace, name) => format!("{namespace}/{name}"),
     }

@@ -81,17 +81,17 @@ fn bad_input_is_named_by_file_document_object_and_field() {
         (
             "podIP: 10.10.0.4, podIPs: [{ip: 10.10.0.4}]",
             "podIP: 10.20.0.4, podIPs: [{ip: 10.20.0.4}]",
-            "antctl: state.yaml: Pod default/client: status.podIPs: 10.20.0.4 is outside the podCIDR of Node node1",
+            "antctl: state.yaml: document 5: Pod default/client: status.podIPs: 10.20.0.4 is outside the podCIDR of Node node1",
         ),
         (
             "podIP: 10.10.0.4, podIPs: [{ip: 10.10.0.4}]",
             "podIP: 10.10.0.3, podIPs: [{ip: 10.10.0.3}]",
-            "antctl: state.yaml: Pod default/web-1: status.podIPs: 10.10.0.3 is Pod default/client's address",
+            "antctl: state.yaml: document 3: Pod default/web-1: status.podIPs: 10.10.0.3 is Pod default/client's address",
         ),
         (
             "podSelector: {matchLabels: {app: client}}",
             "podSelector: {matchExpressions: [{key: app, operator: Like, values: [client]}]}",
-            "antctl: state.yaml: NetworkPolicy default/web: spec.ingress[0].from[0].podSelector.matchExpressions[0]: \
+            "antctl: state.yaml: document 8: NetworkPolicy default/web: spec.ingress[0].from[0].podSelector.matchExpressions[0]: \
              operator: `Like` is none of In, NotIn, Exists, DoesNotExist",
         ),
         (
@@ -107,7 +107,12 @@ fn bad_input_is_named_by_file_document_object_and_field() {
         (
             "node: node1\n",
             "node: node9\n",
-            "antctl: state.yaml: NodeState node9: node: there is no Node with this name in the file",
+            "antctl: state.yaml: document 1: NodeState node9: node: there is no Node with this name in the file",
+        ),
+        (
+            "podCIDRs: [10.10.1.0/24]",
+            "podCIDRs: [10.10.1.0/33]",
+            "antctl: state.yaml: document 2: items[1]: Node node2: spec.podCIDRs: `10.10.1.0/33` is not a range of addresses",
         ),
         ("kind: NodeState", "kind: [", "antctl: state.yaml: "),
     ] {

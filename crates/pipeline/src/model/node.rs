@@ -1,10 +1,10 @@
 //! The Node itself, its Pods and its peers.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use openflow::port::Port;
+use types::Mac;
 
 /// How packets travel between Nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,30 +45,6 @@ pub enum Datapath {
     Netdev,
     /// The kernel of a Windows host, which has no marks.
     Windows,
-}
-
-/// An Ethernet address.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Mac(pub [u8; 6]);
-
-impl Mac {
-    /// The address of whatever is behind a tunnel, the same on all Nodes.
-    pub const GLOBAL_VIRTUAL: Mac = Mac([0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff]);
-    /// The source of packets that enter the host a second time in policy-only mode.
-    pub const REENTRANCE: Mac = Mac([0xde, 0xad, 0xbe, 0xef, 0xde, 0xad]);
-}
-
-impl From<Mac> for u128 {
-    fn from(mac: Mac) -> u128 {
-        mac.0.iter().fold(0, |acc, byte| acc << 8 | u128::from(*byte))
-    }
-}
-
-impl fmt::Display for Mac {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
-    }
 }
 
 /// One value for IPv4 and one for IPv6, as far as the cluster has them.

@@ -67,11 +67,9 @@ fn sources_are_translated_whichever_tunnel_is_taken() {
     let pipeline = Pipeline::new(Node { tunnels: vec![Port(1), Port(7)], ..node() });
     let flows = in_table(Table::ServiceConntrackCommit, pipeline.base());
     for port in ["0x1", "0x7"] {
-        let flow = format!(
-            "table=106, priority=205,ct_state=+new+trk,ip,reg1={port} \
-             actions=ct(commit,table=108,zone=65521,nat(src=10.10.0.254))"
-        );
-        assert_has(&flows, &flow);
+        let matches = format!("table=106, priority=205,ct_state=+new+trk,ip,reg1={port} ");
+        let flow = flows.iter().find(|flow| flow.starts_with(&matches)).unwrap();
+        assert!(flow.ends_with(",ct(commit,table=108,zone=65521,nat(src=10.10.0.254))"), "{flow}");
     }
 }
 

@@ -6,6 +6,7 @@
 //! come.
 
 mod accepted;
+mod fragments;
 mod frame;
 mod ipv6;
 mod kernel;
@@ -13,9 +14,12 @@ mod neighbours;
 mod objects;
 mod pods;
 mod policies;
+mod sctp;
 mod services;
 mod switch;
 mod tiers;
+mod trips;
+mod tunnels;
 mod two_nodes;
 mod variants;
 mod world;

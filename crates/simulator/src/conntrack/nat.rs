@@ -103,11 +103,11 @@ impl Conn {
         match side {
             NatSide::Src => {
                 *state |= CtState::SNAT;
-                set_address(packet, NatSide::Src, key.dst.address);
+                self.set_address(packet, NatSide::Src, key.dst.address);
             }
             NatSide::Dst => {
                 *state |= CtState::DNAT;
-                set_address(packet, NatSide::Dst, key.src.address);
+                self.set_address(packet, NatSide::Dst, key.src.address);
             }
         }
         if related {
@@ -123,16 +123,16 @@ impl Conn {
             set_ports(packet, key.dst.port, key.src.port);
         }
     }
-}
 
-fn set_address(packet: &mut Packet, side: NatSide, address: IpAddr) {
-    let (field, value) = match (side, address) {
-        (NatSide::Src, IpAddr::V4(address)) => (Field::Ipv4Src, u128::from(u32::from(address))),
-        (NatSide::Dst, IpAddr::V4(address)) => (Field::Ipv4Dst, u128::from(u32::from(address))),
-        (NatSide::Src, IpAddr::V6(address)) => (Field::Ipv6Src, u128::from(address)),
-        (NatSide::Dst, IpAddr::V6(address)) => (Field::Ipv6Dst, u128::from(address)),
-    };
-    packet.set(field, value);
+    fn set_address(&self, packet: &mut Packet, side: NatSide, address: IpAddr) {
+        match (side, address) {
+            (NatSide::Src, IpAddr::V4(address)) => packet.set(Field::Ipv4Src, u128::from(u32::from(address))),
+            (NatSide::Dst, IpAddr::V4(address)) => packet.set(Field::Ipv4Dst, u128::from(u32::from(address))),
+            // An error about the connection is of another protocol, which the switch overlooks.
+            (NatSide::Src, IpAddr::V6(address)) => packet.set_as(self.key.proto, Field::Ipv6Src, u128::from(address)),
+            (NatSide::Dst, IpAddr::V6(address)) => packet.set_as(self.key.proto, Field::Ipv6Dst, u128::from(address)),
+        }
+    }
 }
 
 fn set_ports(packet: &mut Packet, src: u16, dst: u16) {

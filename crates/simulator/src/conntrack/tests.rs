@@ -161,3 +161,26 @@ fn a_source_port_gives_way_only_when_it_is_taken() {
     assert_eq!((back.dst().unwrap().to_string(), back.ports()), ("10.0.0.7".to_owned(), Some((53, 1000))));
     assert_eq!(lab.ct.flush(|conn| conn.original.src.to_string() == "10.0.0.7"), 1);
 }
+
+#[test]
+fn an_icmpv6_error_about_a_translated_tcp_connection_loses_the_source_it_quotes() {
+    let mut lab = Lab::new();
+    let nat = Nat { side: Some(NatSide::Dst), address: Some("fd00::9".parse().unwrap()), ..Nat::default() };
+    let request = Request { commit: true, nat: Some(nat), ..Request::default() };
+    let text = |proto: &str| format!("{proto},ipv6_src=fd00::1,ipv6_dst=fd00::2,tp_src=1000,tp_dst=80");
+    let quoted_source = |text: &str, lab: &mut Lab| {
+        let mut first = packet(text);
+        lab.track(&mut first, &request);
+        let mut error = first.icmp_error(first.dst().unwrap(), 1, 0).unwrap();
+        let undo = Request { nat: Some(Nat::default()), ..Request::default() };
+        assert!(lab.track(&mut error, &undo).state.contains(CtState::RELATED | CtState::SNAT));
+        assert!(error.checksums_hold());
+        assert_eq!(error.src().unwrap().to_string(), "fd00::2");
+        let quoted = error.quoted().unwrap();
+        assert_eq!(error.quoted_address(&quoted, 1).unwrap().to_string(), "fd00::2");
+        error.quoted_address(&quoted, 0).unwrap().to_string()
+    };
+    // As the switch does it. Of TCP it takes the beginning of the quoted source for the checksum.
+    assert_eq!(quoted_source(&(text("tcp6") + ",tcp_flags=syn"), &mut lab), "fd07::1");
+    assert_eq!(quoted_source(&text("udp6"), &mut lab), "fd00::1");
+}

@@ -22,6 +22,18 @@ pub(crate) enum Transport {
     Icmpv6,
 }
 
+impl Transport {
+    /// The protocols whose checksums cover the addresses of IPv6.
+    pub(crate) fn of_proto(proto: u8) -> Self {
+        match proto {
+            ip_proto::TCP => Transport::Tcp,
+            ip_proto::UDP => Transport::Udp,
+            ip_proto::ICMPV6 => Transport::Icmpv6,
+            _ => Transport::None,
+        }
+    }
+}
+
 /// The headers of a frame, by offset.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Layout {

@@ -85,6 +85,37 @@ fn an_icmp_error_quotes_the_packet_it_is_about() {
     assert_eq!(&changed.quoted_segment(&quoted)[..4], [3, 232, 0, 99]);
 }
 
+#[test]
+fn a_solicitation_can_be_turned_into_an_advertisement() {
+    let rest = [&[0; 4][..], &[0xfd; 16], &[1, 1, 2, 2, 2, 2, 2, 2]].concat();
+    let addresses = ["fd00::1", "ff02::1"].map(|address| address.parse().unwrap());
+    let segment = Segment::Icmp { kind: 135, code: 0, rest };
+    let mut packet = Packet::ip([2; 6], [4; 6], addresses[0], addresses[1], 255, &segment);
+    assert_eq!((packet.get(Field::NdOptionsType), packet.get(Field::NdSll)), (1, 0x0202_0202_0202));
+    let writes = [
+        (Field::Icmpv6Type, 136),
+        (Field::NdReserved, 0x6000_0000),
+        (Field::NdOptionsType, 2),
+        (Field::NdTll, 0x0404_0404_0404),
+    ];
+    for (field, value) in writes {
+        packet.set(field, value);
+        assert_eq!(packet.get(field), value, "{field:?}");
+    }
+    assert_eq!(packet.get(Field::NdSll), 0);
+    assert!(packet.checksums_hold());
+}
+
+#[test]
+fn an_option_that_is_not_there_is_not_written() {
+    let segment = Segment::Icmp { kind: 135, code: 0, rest: vec![0; 20] };
+    let addresses = ["fd00::1", "ff02::1"].map(|address| address.parse().unwrap());
+    let mut packet = Packet::ip([2; 6], [4; 6], addresses[0], addresses[1], 255, &segment);
+    let before = packet.clone();
+    packet.set(Field::NdOptionsType, 2);
+    assert_eq!((packet.get(Field::NdOptionsType), packet == before), (0, true));
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_a_packet(bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0usize..5) {

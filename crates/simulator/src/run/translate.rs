@@ -100,10 +100,12 @@ const HEADERS: &[Field] = &[
     Field::Icmpv4Code,
     Field::Icmpv6Type,
     Field::Icmpv6Code,
+    Field::NdReserved,
+    // What the first option is decides which address it can hold.
+    Field::NdOptionsType,
     Field::NdTarget,
     Field::NdSll,
     Field::NdTll,
-    Field::NdReserved,
     Field::TcpSrc,
     Field::TcpDst,
     Field::UdpSrc,

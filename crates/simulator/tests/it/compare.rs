@@ -1,16 +1,24 @@
 //! One switch, twice: every packet goes into both, and every frame that comes out has to be the same.
 
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use openflow::flow::Flow;
 use openflow::group::Group;
+use openflow::matching::ip_proto;
 use openflow::port::Port;
-use simulator::{Arrival, Outcome, Packet, Simulator, Time, Trace};
+use simulator::conntrack::{Connection, Tuple};
+use simulator::trace::Entry;
+use simulator::{Arrival, Outcome, Packet, Sent, Simulator, Time, Trace, Verdict};
 use testkit::Ovs;
 use testkit::wait::{PATIENCE, until};
+
+use crate::client::Client;
 
 /// Frames of this type are not seen by the flows under test: one follows every packet, and when it has come out, so has
 /// all that came of the packet.
@@ -22,14 +30,27 @@ pub(crate) const BRIDGE: &str = "br0";
 /// A switch, and the simulator that knows the same flows.
 pub(crate) struct Twins {
     ovs: Ovs,
+    client: Client,
     ports: Vec<Capture>,
-    pub(crate) simulator: Simulator,
+    /// All that the switch may be, as far as what came out of it tells: which bucket a group took for a packet that was
+    /// dropped later shows only in what becomes of the next.
+    simulators: Vec<Simulator>,
     start: Instant,
-    flows: String,
+    /// The flows and groups, as they were sent to the switch.
+    installed: String,
     pub(crate) packets: usize,
     /// Packets that were not sent, as the simulator said that the switch would abort.
     pub(crate) spared: usize,
     history: Vec<String>,
+}
+
+/// Something that a switch has done with a packet.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Done {
+    /// Sent this out of a port.
+    Output(u32, Vec<u8>),
+    /// Told the controller.
+    Told { table: u8, cookie: u64, userdata: Vec<u8>, packet: Vec<u8> },
 }
 
 struct Capture {
@@ -70,33 +91,36 @@ impl Twins {
         // No flow of the datapath is kept: each packet is looked up in the tables as they are.
         ovs.vsctl(["set", "Open_vSwitch", ".", "other_config:flow-limit=0"])?;
         ovs.appctl(["upcall/set-flow-limit", "0"])?;
+        let client = Client::connect(&ovs, BRIDGE);
         Ok(Self {
             ovs,
+            client,
             ports: captures,
-            simulator: Simulator::default(),
+            simulators: vec![Simulator::default()],
             start: Instant::now(),
-            flows: String::new(),
+            installed: String::new(),
             packets: 0,
             spared: 0,
             history: Vec::new(),
         })
     }
 
-    /// Gives both these flows and groups and no others, and forgets all connections.
+    /// Gives both these flows and groups and no others, all at once, and forgets all connections.
     pub(crate) fn install(&mut self, flows: &[Flow], groups: &[Group]) -> Result<()> {
-        self.ovs.ofctl(["del-flows", BRIDGE])?;
-        self.ovs.ofctl(["del-groups", BRIDGE])?;
-        self.ovs.appctl(["dpctl/flush-conntrack"])?;
-        self.ovs.appctl(["fdb/flush", BRIDGE])?;
-        let text = |lines: Vec<String>| lines.join("\n") + "\n";
-        let groups_text = text(groups.iter().map(ToString::to_string).collect());
-        self.ovs.ofctl_stdin(["add-groups", BRIDGE, "-"], &groups_text).with_context(|| groups_text.clone())?;
-        let all = text(flows.iter().map(ToString::to_string).collect());
-        let sentinel = format!("priority=65535,dl_type={SENTINEL:#x} actions=output:{WATCH}\n");
-        self.ovs.ofctl_stdin(["add-flows", BRIDGE, "-"], &(all.clone() + &sentinel)).with_context(|| all.clone())?;
+        let mut bundle = String::from("flow delete\ngroup delete group_id=all\n");
+        for group in groups {
+            writeln!(bundle, "group add {group}")?;
+        }
+        for flow in flows {
+            writeln!(bundle, "flow add {flow}")?;
+        }
+        let sentinel = format!("flow add priority=65535,dl_type={SENTINEL:#x} actions=output:{WATCH}\n");
+        self.ovs.ofctl_stdin(["bundle", BRIDGE, "-"], &(bundle.clone() + &sentinel)).with_context(|| bundle.clone())?;
+        self.ovs.control("dpctl/flush-conntrack", &[])?;
+        self.ovs.control("fdb/flush", &[BRIDGE])?;
         let ports = self.ports.iter().map(|port| Port(port.number)).chain([Port::LOCAL]);
-        self.simulator = Simulator::new(flows.iter().cloned(), groups.iter().cloned()).with_ports(ports);
-        self.flows = groups_text + &all;
+        self.simulators = vec![Simulator::new(flows.iter().cloned(), groups.iter().cloned()).with_ports(ports)];
+        self.installed = bundle;
         self.history.clear();
         Ok(())
     }
@@ -107,15 +131,14 @@ impl Twins {
     pub(crate) fn run(&mut self, arrival: &Arrival) -> Result<Option<Trace>> {
         self.packets += 1;
         let now = self.now();
-        let mut expected = self.simulator.explore(now, arrival);
+        let explore = |simulators: &[Simulator]| -> Vec<Outcome> {
+            simulators.iter().flat_map(|simulator| simulator.explore(now, arrival)).collect()
+        };
+        let mut expected = explore(&self.simulators);
         if expected.iter().any(|outcome| outcome.after.conntrack().has_aborted()) {
             self.spared += 1;
             return Ok(None);
         }
-        // The switch may have swept its connections a moment ago.
-        let mut swept = self.simulator.clone();
-        swept.conntrack_mut().sweep(now);
-        expected.extend(swept.explore(now, arrival));
         let real = match self.real(arrival) {
             Err(error) if !self.alive() => {
                 let log = self.ovs.log_tail();
@@ -123,13 +146,39 @@ impl Twins {
             }
             real => real?,
         };
-        let fits = |outcome: &&Outcome| sorted(&outcome.trace) == real;
-        let Some(outcome) = expected.iter().find(fits) else {
-            bail!("{}", self.difference(arrival, &expected, &real));
+        let fits = |outcome: &Outcome| done(&outcome.trace) == real;
+        if !expected.iter().any(fits) {
+            // The switch may have swept its connections a moment ago.
+            let mut swept = self.simulators.clone();
+            swept.iter_mut().for_each(|simulator| simulator.conntrack_mut().sweep(now));
+            expected.extend(explore(&swept));
+        }
+        let trace = match expected.iter().find(|outcome| fits(outcome)) {
+            Some(outcome) => outcome.trace.clone(),
+            None => bail!("{}", self.difference(arrival, &expected, &real)),
         };
-        self.history.push(format!("{}", outcome.trace));
-        self.simulator = outcome.after.clone();
-        Ok(Some(outcome.trace.clone()))
+        self.simulators = expected.into_iter().filter(fits).map(|outcome| outcome.after).collect();
+        if self.simulators.len() > 1 {
+            self.decide(now)?;
+        }
+        self.history.push(trace.to_string());
+        Ok(Some(trace))
+    }
+
+    /// Of those that the switch may be, leaves the ones that have its connections.
+    fn decide(&mut self, now: Time) -> Result<()> {
+        let real = self.ovs.control("dpctl/dump-conntrack", &[])?;
+        let has_all = |simulator: &Simulator| {
+            simulator.conntrack().connections(now).all(|Connection { zone, reply, .. }| {
+                let Tuple { src, dst, proto, src_port, dst_port } = reply;
+                let text = format!("reply=(src={src},dst={dst},sport={src_port},dport={dst_port}),zone={zone}");
+                matches!(proto, ip_proto::ICMP | ip_proto::ICMPV6) || real.contains(&text)
+            })
+        };
+        if self.simulators.iter().any(has_all) {
+            self.simulators.retain(has_all);
+        }
+        Ok(())
     }
 
     /// Gives a packet to the real switch alone.
@@ -146,8 +195,8 @@ impl Twins {
         self.start.elapsed()
     }
 
-    /// What the switch sends out: ports and frames, in order of the ports.
-    fn real(&mut self, arrival: &Arrival) -> Result<Vec<(u32, Vec<u8>)>> {
+    /// What the switch does with a packet, in order of the ports.
+    fn real(&mut self, arrival: &Arrival) -> Result<Vec<Done>> {
         let port =
             self.ports.iter().find(|port| port.number == arrival.in_port.0).context("no such port")?.name.clone();
         self.ovs.inject(&port, arrival.packet.as_bytes())?;
@@ -156,16 +205,18 @@ impl Twins {
         sentinel.resize(60, 0);
         // By the same port, which keeps the order.
         self.ovs.inject(&port, &sentinel)?;
-        let mut frames = Vec::new();
+        // While the switch answers this it has mostly come to the packets too: that is quicker than to wait for them.
+        let mut told = self.client.packet_ins();
+        let mut all = Vec::new();
         let ports = &mut self.ports;
         let mut look = || -> Result<bool> {
-            let mut done = false;
+            let mut seen = false;
             for port in ports.iter_mut() {
                 for frame in port.frames()? {
-                    if frame == sentinel { done = true } else { frames.push((port.number, frame)) }
+                    if frame == sentinel { seen = true } else { all.push(Done::Output(port.number, frame)) }
                 }
             }
-            Ok(done)
+            Ok(seen)
         };
         // A failure to look ends the wait as well.
         let seen = until("the sentinel frame", PATIENCE, || match look() {
@@ -174,41 +225,93 @@ impl Twins {
         });
         seen.with_context(|| format!("the switch is silent\n{}", self.ovs.log_tail()))??;
         for port in &mut self.ports {
-            frames.extend(port.frames()?.into_iter().map(|frame| (port.number, frame)));
+            all.extend(port.frames()?.into_iter().map(|frame| Done::Output(port.number, frame)));
         }
-        frames.sort();
-        Ok(frames)
+        // Before it came to the sentinel the switch has queued what is for the controller, and answers come after that.
+        told.extend(self.client.packet_ins());
+        all.extend(told.into_iter().map(|told| Done::Told {
+            table: told.table.unwrap_or_default(),
+            cookie: told.cookie.unwrap_or_default(),
+            userdata: told.userdata,
+            packet: told.packet,
+        }));
+        all.sort();
+        Ok(all)
     }
 
-    fn difference(&self, arrival: &Arrival, expected: &[Outcome], real: &[(u32, Vec<u8>)]) -> String {
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        let simulated: String = expected.iter().map(|outcome| outcome.trace.to_string()).collect();
-        let sent = real
-            .iter()
-            .map(|(port, frame)| format!("=> port {port}: {}\n   {}\n", Packet::from_bytes(frame.clone()), hex(frame)));
-        let ours = expected.iter().flat_map(|outcome| sorted(&outcome.trace));
-        let ours: String = ours.map(|(port, frame)| format!("   {port} {}\n", hex(&frame))).collect();
-        let trace = self.ovs.appctl([
-            "ofproto/trace".to_owned(),
-            BRIDGE.to_owned(),
-            format!("in_port={}", arrival.in_port),
-            hex(arrival.packet.as_bytes()),
-        ]);
+    fn difference(&self, arrival: &Arrival, expected: &[Outcome], real: &[Done]) -> String {
+        let simulated: BTreeSet<String> = expected.iter().map(|outcome| outcome.trace.to_string()).collect();
+        let simulated: String = simulated.into_iter().collect();
+        let ours: BTreeSet<String> = expected.iter().map(|outcome| described(&done(&outcome.trace))).collect();
+        let ours: String = ours.into_iter().collect();
+        let mut trace = vec!["ofproto/trace".to_owned(), BRIDGE.to_owned(), format!("in_port={}", arrival.in_port)];
+        // The switch does not track packets that it traces, it has to be told.
+        let tracked = expected.first().into_iter().flat_map(|outcome| &outcome.trace.steps);
+        for step in tracked {
+            if let Entry::Tracked(ct) = &step.entry {
+                let names = ct.state.iter_names().map(|(name, _)| short(name)).collect::<Vec<_>>().join("|");
+                trace.extend(["--ct-next".to_owned(), names]);
+            }
+        }
+        trace.push(hex(arrival.packet.as_bytes()));
+        let trace = self.ovs.appctl(trace);
         format!(
-            "the switch and the simulator differ\n--- flows\n{}--- before\n{}\n--- simulated | switch\n{}\n--- ofproto/trace \
-             (afterwards)\n{}\n--- connections\n{}",
-            self.flows,
+            "the switch and the simulator differ; flows and groups are in {}\n--- before\n{}\n--- simulated | switch\n{}\n\
+             --- simulated | ofproto/trace (afterwards)\n{}\n--- connections\n{}",
+            self.save().unwrap_or_else(|error| error.to_string()),
             self.history.iter().rev().take(6).rev().cloned().collect::<Vec<_>>().join("\n"),
-            simulator::trace::side_by_side(&(simulated + &ours), &sent.collect::<String>()),
-            trace.unwrap_or_default(),
+            simulator::trace::side_by_side(&ours, &described(real)),
+            simulator::trace::side_by_side(&simulated, &trace.unwrap_or_else(|error| error.to_string())),
             self.ovs.appctl(["dpctl/dump-conntrack"]).unwrap_or_default(),
         )
     }
+
+    /// Writes the flows and groups to a file that outlives the test, for `ovs-ofctl bundle`.
+    fn save(&self) -> Result<String> {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bundle-{}.txt", std::process::id()));
+        std::fs::write(&path, &self.installed)?;
+        Ok(path.display().to_string())
+    }
 }
 
-fn sorted(trace: &Trace) -> Vec<(u32, Vec<u8>)> {
-    let outputs = trace.outputs().filter(|(port, _)| *port != Port::LOCAL);
-    let mut frames: Vec<_> = outputs.map(|(port, packet)| (port.0, packet.as_bytes().to_vec())).collect();
-    frames.sort();
-    frames
+/// What the simulator says was done, as far as the real switch shows it: the bridge's own port has no capture.
+fn done(trace: &Trace) -> Vec<Done> {
+    let Verdict::Sent(sent) = &trace.verdict else { return Vec::new() };
+    let seen = |sent: &Sent| match sent {
+        Sent::Output { port: Port::LOCAL, .. } => None,
+        Sent::Output { port, packet, .. } => Some(Done::Output(port.0, packet.as_bytes().to_vec())),
+        Sent::Controller { how, packet, table, cookie } => Some(Done::Told {
+            table: *table,
+            cookie: *cookie,
+            userdata: how.userdata.clone(),
+            packet: packet.as_bytes().to_vec(),
+        }),
+    };
+    let mut all: Vec<Done> = sent.iter().filter_map(seen).collect();
+    all.sort();
+    all
+}
+
+/// A state of connections as the switch spells it.
+fn short(name: &str) -> &'static str {
+    let names = ["new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"];
+    let name = if name == "REPLY" { "rpl".to_owned() } else { name.to_lowercase() };
+    names.into_iter().find(|short| name.starts_with(&short[..3])).unwrap_or("trk")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn described(all: &[Done]) -> String {
+    let line = |done: &Done| {
+        let (to, packet) = match done {
+            Done::Output(port, packet) => (format!("port {port}"), packet),
+            Done::Told { table, cookie, userdata, packet } => {
+                (format!("controller from table {table} cookie {cookie:#x} ({})", hex(userdata)), packet)
+            }
+        };
+        format!("=> {to}: {}\n   {}\n", Packet::from_bytes(packet.clone()), hex(packet))
+    };
+    if all.is_empty() { "=> nothing\n".to_owned() } else { all.iter().map(line).collect() }
 }

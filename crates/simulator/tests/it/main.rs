@@ -3,8 +3,21 @@
 #[cfg(test)]
 mod abort;
 #[cfg(test)]
+#[path = "../../../pipeline/tests/it/client.rs"]
+#[expect(dead_code, reason = "shared with the tests of `pipeline`, which need more of it")]
+mod client;
+#[cfg(test)]
+#[path = "../../../pipeline/tests/it/cluster.rs"]
+mod cluster;
+#[cfg(test)]
 mod compare;
+#[cfg(test)]
+mod conversation;
+#[cfg(test)]
+mod itself;
 #[cfg(test)]
 mod node;
 #[cfg(test)]
 mod random;
+#[cfg(test)]
+mod states;

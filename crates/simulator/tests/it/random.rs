@@ -14,6 +14,7 @@ use simulator::packet::{Segment, TcpSegment};
 use simulator::{Arrival, Packet};
 
 use crate::compare::Twins;
+use crate::conversation::{ACK, FIN, History, Next, RST, SYN};
 
 /// The last table; those before it are searched in this order, mostly.
 const LAST: u8 = 6;
@@ -369,81 +370,32 @@ enum Event {
         flags: u16,
         seq: u32,
     },
-    /// An answer to one of the last packets that came out.
-    Answer { back: usize, flags: u16, more: u32, payload: usize },
-    /// One of the last packets that came in, again or a little later.
-    Again { back: usize, flags: u16, payload: usize },
-    /// An ICMP error about one of the last packets that came out.
-    Error { back: usize, kind: u8 },
+    /// Out of what was said before.
+    Next(Next),
 }
 
-const SYN: u16 = 2;
-const ACK: u16 = 16;
-
 fn event() -> impl Strategy<Value = Event> {
-    let flags = prop_oneof![5 => Just(SYN), 3 => Just(ACK), 1 => Just(SYN | ACK), 1 => Just(ACK | 1), 1 => Just(4), 1 => Just(0)];
+    let flags = prop_oneof![5 => Just(SYN), 3 => Just(ACK), 1 => Just(SYN | ACK), 1 => Just(ACK | FIN), 1 => Just(RST), 1 => Just(0)];
     let kinds = ["tcp", "tcp", "tcp", "udp", "udp", "icmp", "sctp", "arp", "tcp6", "udp6", "icmp6", "other"];
     let ports = (select(TCP_PORTS.to_vec()), select(TCP_PORTS.to_vec()));
     let place = (select(PORTS.to_vec()), select(kinds.to_vec()), 0usize..3, 0usize..3);
     let rest = (0usize..3, select(vec![64, 64, 64, 2, 1]), flags, select(vec![100u32, 100, 5000, u32::MAX]));
-    let fresh =
-        (place, ports, rest).prop_map(|((port, kind, from, to), (src, dst), (mac, ttl, flags, seq))| Event::Fresh {
-            port,
-            kind,
-            from,
-            to: if to == from { (to + 1) % 3 } else { to },
-            src,
-            dst,
-            mac,
-            ttl,
-            flags,
-            seq,
-        });
-    let answers = prop_oneof![6 => Just(0u16), 1 => Just(4 | ACK), 1 => Just(ACK | 1), 1 => Just(4)];
+    let fresh = (place, ports, rest).prop_map(|((port, kind, from, to), (src, dst), (mac, ttl, flags, seq))| {
+        Event::Fresh { port, kind, from, to, src, dst, mac, ttl, flags, seq }
+    });
+    let answers = prop_oneof![6 => Just(0u16), 1 => Just(RST | ACK), 1 => Just(ACK | FIN), 1 => Just(RST)];
     let more = select(vec![0u32, 0, 0, 0, 1, 70_000, 1_000_000]);
     prop_oneof![
         3 => fresh,
-        5 => (0usize..4, answers, more, select(vec![0usize, 0, 10])).prop_map(|(back, flags, more, payload)| Event::Answer { back, flags, more, payload }),
-        3 => (0usize..4, select(vec![0u16, ACK, ACK | 1, SYN]), select(vec![0usize, 10])).prop_map(|(back, flags, payload)| Event::Again { back, flags, payload }),
-        1 => (0usize..4, select(vec![3u8, 11, 1])).prop_map(|(back, kind)| Event::Error { back, kind }),
+        5 => (0usize..4, answers, more, select(vec![0usize, 0, 10])).prop_map(|(back, flags, more, payload)| Event::Next(Next::Answer { back, flags, more, payload })),
+        3 => (0usize..4, select(vec![0u16, ACK, ACK | FIN, SYN]), select(vec![0usize, 10])).prop_map(|(back, flags, payload)| Event::Next(Next::Again { back, flags, payload })),
+        1 => (0usize..4, select(vec![3u8, 11, 1])).prop_map(|(back, kind)| Event::Next(Next::Error { back, kind })),
     ]
 }
 
 fn mac(text: &str) -> [u8; 6] {
     let bytes: Vec<u8> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
     bytes.try_into().unwrap()
-}
-
-/// Sequence number, acknowledgement, flags and length of a TCP packet.
-fn numbers(packet: &Packet) -> Option<(u32, u32, u16, usize)> {
-    let at = packet.as_bytes();
-    let l4 = match packet.protocol() {
-        "tcp" => 34,
-        "tcp6" => 54,
-        _ => return None,
-    };
-    let word = |offset: usize| u32::from_be_bytes(at[l4 + offset..l4 + offset + 4].try_into().unwrap());
-    Some((word(4), word(8), u16::from_be_bytes([at[l4 + 12] & 0xf, at[l4 + 13]]), at.len() - l4 - 20))
-}
-
-fn macs(packet: &Packet) -> ([u8; 6], [u8; 6]) {
-    (packet.as_bytes()[6..12].try_into().unwrap(), packet.as_bytes()[..6].try_into().unwrap())
-}
-
-fn with_numbers(packet: &Packet, reply: bool, flags: u16, seq: u32, ack: u32, payload: usize) -> Option<Packet> {
-    let (src, dst) = packet.ports()?;
-    let (src, dst) = if reply { (dst, src) } else { (src, dst) };
-    let (from, to) = if reply { (packet.dst()?, packet.src()?) } else { (packet.src()?, packet.dst()?) };
-    let (eth_src, eth_dst) = macs(packet);
-    let (eth_src, eth_dst) = if reply { (eth_dst, eth_src) } else { (eth_src, eth_dst) };
-    let segment = match packet.protocol() {
-        "tcp" | "tcp6" => {
-            Segment::Tcp(TcpSegment { src, dst, seq, ack, flags, payload: vec![7; payload], ..TcpSegment::default() })
-        }
-        "udp" | "udp6" => Segment::Udp { src, dst, payload: vec![7; payload] },
-        _ => Segment::Sctp { src, dst },
-    };
-    Some(Packet::ip(eth_src, eth_dst, from, to, 64, &segment))
 }
 
 fn fresh(event: &Event) -> Arrival {
@@ -470,63 +422,17 @@ fn fresh(event: &Event) -> Arrival {
     Arrival::new(Port(port), packet)
 }
 
-fn arrival(event: &Event, ins: &[Arrival], outs: &[(Port, Packet)]) -> Option<Arrival> {
-    let nth = |back: usize| outs.len().checked_sub(back + 1).and_then(|at| outs.get(at));
-    match *event {
-        Event::Fresh { .. } => Some(fresh(event)),
-        Event::Answer { back, flags, more, payload } => {
-            let (port, packet) = nth(back)?;
-            if let Some((seq, ack, had, length)) = numbers(packet) {
-                let end = seq.wrapping_add(u32::try_from(length).unwrap()).wrapping_add(u32::from(had & 3 != 0));
-                let flags = match flags {
-                    0 if had & (SYN | ACK) == SYN => SYN | ACK,
-                    0 => ACK,
-                    flags => flags,
-                };
-                let own = if ack == 0 { 3000 } else { ack }.wrapping_add(more);
-                return Some(Arrival::new(*port, with_numbers(packet, true, flags, own, end, payload)?));
-            }
-            if packet.protocol().starts_with("icmp") {
-                let (eth_src, eth_dst) = macs(packet);
-                let v6 = packet.protocol() == "icmp6";
-                let segment = Segment::Icmp { kind: if v6 { 129 } else { 0 }, code: 0, rest: vec![0, 7, 0, 1] };
-                return Some(Arrival::new(
-                    *port,
-                    Packet::ip(eth_dst, eth_src, packet.dst()?, packet.src()?, 64, &segment),
-                ));
-            }
-            Some(Arrival::new(*port, with_numbers(packet, true, 0, 0, 0, payload)?))
-        }
-        Event::Again { back, flags, payload } => {
-            let arrival = ins.len().checked_sub(back + 1).and_then(|at| ins.get(at))?;
-            match numbers(&arrival.packet) {
-                Some((seq, ack, had, length)) if flags != 0 => {
-                    let next = seq.wrapping_add(u32::try_from(length).unwrap()).wrapping_add(u32::from(had & 3 != 0));
-                    let ack = if ack == 0 { 3001 } else { ack };
-                    Some(Arrival::new(
-                        arrival.in_port,
-                        with_numbers(&arrival.packet, false, flags, next, ack, payload)?,
-                    ))
-                }
-                _ => Some(arrival.clone()),
-            }
-        }
-        Event::Error { back, kind } => {
-            let (port, packet) = nth(back)?;
-            Some(Arrival::new(*port, packet.icmp_error(packet.dst()?, kind, 0)?))
-        }
-    }
-}
-
 fn converse(twins: &mut Twins, setup: &Setup, events: &[Event]) -> anyhow::Result<()> {
     twins.install(&setup.flows(), &Setup::groups())?;
-    let (mut ins, mut outs) = (Vec::new(), Vec::new());
+    let mut history = History::default();
     for event in events {
-        let Some(arrival) = arrival(event, &ins, &outs) else { continue };
+        let arrival = match event {
+            Event::Next(next) => history.next(next),
+            fresh @ Event::Fresh { .. } => Some(self::fresh(fresh)),
+        };
+        let Some(arrival) = arrival else { continue };
         let Some(trace) = twins.run(&arrival)? else { break };
-        let real = |(port, _): &(Port, Packet)| PORTS.contains(&port.0);
-        outs.extend(trace.outputs().map(|(port, packet)| (port, packet.clone())).filter(real));
-        ins.push(arrival);
+        history.add(arrival, &trace, &PORTS);
     }
     Ok(())
 }

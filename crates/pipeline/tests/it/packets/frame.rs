@@ -3,7 +3,7 @@
 mod read;
 mod write;
 
-pub(super) use write::frame;
+pub(super) use write::{checksum, frame};
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -37,6 +37,10 @@ pub(super) enum Payload {
         step: Step,
     },
     Udp {
+        src: u16,
+        dst: u16,
+    },
+    Sctp {
         src: u16,
         dst: u16,
     },
@@ -130,6 +134,10 @@ impl Packet {
 
     pub(super) fn udp(src: SocketAddr, dst: SocketAddr) -> Self {
         Self::new(src.ip(), dst.ip(), Payload::Udp { src: src.port(), dst: dst.port() })
+    }
+
+    pub(super) fn sctp(src: SocketAddr, dst: SocketAddr) -> Self {
+        Self::new(src.ip(), dst.ip(), Payload::Sctp { src: src.port(), dst: dst.port() })
     }
 
     pub(super) fn ping(src: IpAddr, dst: IpAddr, id: u16) -> Self {

@@ -16,7 +16,7 @@ use super::world::{A, B, End, HAIRPIN, HOST, SNAT, VIRTUAL, at, usual};
 use crate::client::{Client, add, put_group};
 use crate::cluster::{Cluster, Service};
 
-const SHORT: Duration = Duration::from_millis(300);
+pub(super) const SHORT: Duration = Duration::from_millis(300);
 
 fn attach(ovs: &Ovs, end: End, ofport: u16, gateways: &[&str]) -> Host {
     let Mac(mac) = end.mac;
@@ -26,14 +26,14 @@ fn attach(ovs: &Ovs, end: End, ofport: u16, gateways: &[&str]) -> Host {
     Host::attach(ovs, BRIDGE, &Nic { port: end.port, ofport, mac: &mac, addresses: &addresses, gateways }).unwrap()
 }
 
-fn install(client: &mut Client, cluster: &Cluster) {
+pub(super) fn install(client: &mut Client, cluster: &Cluster) {
     let groups: Vec<_> = cluster.groups().values().map(put_group).collect();
     let flows: Vec<_> = cluster.flows().values().map(add).collect();
     client.done(groups.iter().chain(&flows));
 }
 
 /// A connection, and the client's address as the server sees it.
-fn connect(client: &Host, server: &TcpListener, to: SocketAddr) -> (TcpStream, TcpStream, IpAddr) {
+pub(super) fn connect(client: &Host, server: &TcpListener, to: SocketAddr) -> (TcpStream, TcpStream, IpAddr) {
     let near = client.tcp_connect(to, PATIENCE).unwrap();
     let (far, seen) = server.accept().unwrap();
     far.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -41,7 +41,7 @@ fn connect(client: &Host, server: &TcpListener, to: SocketAddr) -> (TcpStream, T
 }
 
 /// A megabyte there and back.
-fn exchange(near: &TcpStream, far: &TcpStream) {
+pub(super) fn exchange(near: &TcpStream, far: &TcpStream) {
     let data = vec![0x5a; 1 << 20];
     for (mut from, mut to) in [(near, far), (far, near)] {
         thread::scope(|scope| {

@@ -215,3 +215,33 @@ fn in_policy_only_mode_every_question_is_answered_but_that_for_ones_own_address_
         assert!(!came.iter().any(|(port, _)| *port == A.port), "{came:?}");
     }
 }
+
+#[test]
+fn in_policy_only_mode_ipv6_neighbours_are_answered_for_likewise() {
+    let mut w = World::with(|c| {
+        c.node.mode = Mode::NetworkPolicyOnly;
+        c.node.tunnels.clear();
+        c.peers.clear();
+    });
+    for address in ["fe80::1", "fd00:10::12", "2001:db8::8", "fc01::aabb:ccdd"] {
+        let address = address.parse().unwrap();
+        w.passes(A.port, solicit(A, address), A.port, advertise(A, address, VIRTUAL_MAC));
+        w.passes(HOST.port, solicit(HOST, address), HOST.port, advertise(HOST, address, VIRTUAL_MAC));
+    }
+    // Known already, and asked whether it is still there.
+    let again = Nd { dst: B.ip6, to_mac: VIRTUAL_MAC, ..solicit(A, B.ip6) };
+    w.passes(A.port, again, A.port, advertise(A, B.ip6, VIRTUAL_MAC));
+    for target in [A.ip6, "fe80::a".parse().unwrap()] {
+        let probe = Nd { src: "::".parse().unwrap(), link: None, ..solicit(A, target) };
+        let came = w.send(A.port, probe);
+        assert!(!came.iter().any(|(port, _)| *port == A.port), "{came:?}");
+    }
+}
+
+#[test]
+fn who_probes_for_an_address_is_not_answered_to_nowhere() {
+    let mut w = World::new();
+    let probe = Nd { src: "::".parse().unwrap(), link: None, ..solicit(A, VIRTUAL6) };
+    let came = w.send(A.port, probe.clone());
+    assert_eq!(came, [HOST.port, B.port, C.port].map(|port| (port, probe.clone().into())));
+}

@@ -135,6 +135,19 @@ impl Bridge {
         self.new_frames().len()
     }
 
+    /// The same with several frames, one after the other, which may be parts of packets: gives what came out as it is.
+    pub(super) fn send_parts(&mut self, port: &str, frames: &[Vec<u8>]) -> Vec<(&'static str, Vec<u8>)> {
+        frames.iter().for_each(|frame| self.arrive(port, frame));
+        self.new_frames()
+    }
+
+    /// How often packets have gone through the datapath once more.
+    pub(super) fn recirculations(&self) -> usize {
+        let stats = self.ovs.control("dpif-netdev/pmd-stats-show", &[]).unwrap();
+        let counts = stats.lines().filter_map(|line| line.trim().strip_prefix("packet recirculations: "));
+        counts.map(|count| count.parse::<usize>().unwrap()).sum()
+    }
+
     /// All that the switch has sent since it was last asked.
     pub(super) fn came(&mut self) -> Vec<(&'static str, Frame)> {
         self.new_frames().into_iter().map(|(port, bytes)| (port, Frame::read(&bytes))).collect()

@@ -14,10 +14,10 @@ use super::world::{
 use crate::cluster::{Cluster, Service};
 
 /// The Pod on Node 2, as that Node knows it.
-const R: End = End { port: "pod-a", mac: Mac([0x0a, 0, 0, 0, 2, 1]), ..REMOTE };
+pub(super) const R: End = End { port: "pod-a", mac: Mac([0x0a, 0, 0, 0, 2, 1]), ..REMOTE };
 
 /// Makes the usual Node Node 2.
-fn node_2(cluster: &mut Cluster) {
+pub(super) fn node_2(cluster: &mut Cluster) {
     cluster.node.gateway.mac = PEER_MAC;
     let address = cluster.node.addresses.v4.as_mut().unwrap();
     (address.node, address.gateway, address.snat) =

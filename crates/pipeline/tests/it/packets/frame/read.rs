@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use openflow::matching::{eth_type, ip_proto};
 use pipeline::model::{Mac, Protocol};
 
-use super::write::{checksum, pseudo_header};
+use super::write::{checksum, crc32c, pseudo_header};
 use super::{About, Arp, Frame, Nd, Packet, Payload, Step};
 
 impl Frame {
@@ -71,6 +71,10 @@ fn header(packet: &[u8]) -> Header<'_> {
 }
 
 fn body_checksum(src: IpAddr, dst: IpAddr, proto: u8, body: &[u8]) -> bool {
+    if proto == ip_proto::SCTP {
+        let blank = [&body[..8], &[0; 4], &body[12..]].concat();
+        return crc32c(&blank).to_le_bytes() == body[8..12];
+    }
     let pseudo = if proto == ip_proto::ICMP { Vec::new() } else { pseudo_header(src, dst, proto, body.len()) };
     checksum(&[&pseudo, body]) == 0
 }
@@ -85,6 +89,7 @@ fn payload(proto: u8, body: &[u8]) -> Payload {
             Payload::Tcp { src, dst, step: step.expect("a segment that nobody has sent") }
         }
         (ip_proto::UDP, _) => Payload::Udp { src, dst },
+        (ip_proto::SCTP, _) => Payload::Sctp { src, dst },
         (ip_proto::ICMP, 8 | 0) | (ip_proto::ICMPV6, 128 | 129) => {
             Payload::Echo { reply: matches!(body[0], 0 | 129), id: u16_at(body, 4) }
         }

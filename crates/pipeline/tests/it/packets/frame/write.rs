@@ -33,6 +33,8 @@ impl Payload {
         let v6 = src.is_ipv6();
         let icmp = if v6 { ip_proto::ICMPV6 } else { ip_proto::ICMP };
         let (proto, mut body, checksum_at) = match self {
+            // No part of the packet but its own is in the checksum.
+            Payload::Sctp { src, dst } => return (ip_proto::SCTP, sctp(*src, *dst)),
             Payload::Tcp { src, dst, step } => {
                 let (seq, ack, flags) = step.header();
                 let mut body = [src.to_be_bytes(), dst.to_be_bytes()].concat();
@@ -83,6 +85,20 @@ fn udp(src: u16, dst: u16) -> Vec<u8> {
     let mut body = [src.to_be_bytes(), dst.to_be_bytes(), [0, 12], [0, 0]].concat();
     body.extend(DATA);
     body
+}
+
+fn sctp(src: u16, dst: u16) -> Vec<u8> {
+    let mut body = [src.to_be_bytes(), dst.to_be_bytes(), [0; 2], [1; 2], [0; 2], [0; 2]].concat();
+    body.extend(DATA);
+    let crc = crc32c(&body);
+    body[8..12].copy_from_slice(&crc.to_le_bytes());
+    body
+}
+
+/// The checksum of SCTP (RFC 9260, appendix A), bit by bit.
+pub(super) fn crc32c(bytes: &[u8]) -> u32 {
+    let by_bit = |crc: u32, _| crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
+    !bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), by_bit))
 }
 
 impl Arp {
@@ -160,7 +176,7 @@ pub(super) fn pseudo_header(src: IpAddr, dst: IpAddr, proto: u8, length: usize) 
 }
 
 /// The Internet checksum of parts of even length (but for the last); 0 if it is already in there.
-pub(super) fn checksum(parts: &[&[u8]]) -> u16 {
+pub(in super::super) fn checksum(parts: &[&[u8]]) -> u16 {
     let words = parts.iter().flat_map(|part| part.chunks(2));
     let sum: u32 = words.map(|word| u32::from(word[0]) << 8 | u32::from(word.get(1).copied().unwrap_or(0))).sum();
     let folded = (sum & 0xffff) + (sum >> 16);

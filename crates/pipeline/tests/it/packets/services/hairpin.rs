@@ -1,11 +1,11 @@
 //! Pods that are their own endpoint.
 
-use pipeline::model::Direction;
+use pipeline::model::{Direction, RuleAction};
 
 use super::{BY_CLUSTER_IP, CLUSTER_IP, Side, ask, converse};
 use crate::cluster::Service;
 use crate::packets::frame::Packet;
-use crate::packets::objects::{TARGET, isolate, local};
+use crate::packets::objects::{TARGET, isolate, local, tiered};
 use crate::packets::world::{A, HAIRPIN, World, at, from_gateway, to_gateway};
 
 /// Pod A as the client, and as the server.
@@ -27,12 +27,19 @@ fn a_pod_reaches_itself_through_a_service() {
 }
 
 #[test]
-fn no_isolation_keeps_a_pod_from_itself() {
+fn no_policy_keeps_a_pod_from_itself_r3() {
     let (client, server) = both_sides();
-    let mut w = World::with(|c| {
-        c.services.push(Service::of(BY_CLUSTER_IP, 80, &[local(A)]));
-        isolate(c, Direction::Egress, A);
-        isolate(c, Direction::Ingress, A);
-    });
-    converse(&mut w, &client, &server);
+    for tiers in [true, false] {
+        let mut w = World::with(|c| {
+            c.node.features.antrea_policy = tiers;
+            c.services.push(Service::of(BY_CLUSTER_IP, 80, &[local(A)]));
+            for (id, direction) in [(1, Direction::Egress), (2, Direction::Ingress)] {
+                isolate(c, direction, A);
+                if tiers {
+                    c.rules.push(tiered(id, direction, A, 44900, RuleAction::Drop));
+                }
+            }
+        });
+        converse(&mut w, &client, &server);
+    }
 }

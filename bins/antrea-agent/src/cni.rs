@@ -1,0 +1,299 @@
+//! Pods come and go: what a container runtime asks for, carried out.
+//!
+//! A Pod that is attached has an address in the IPAM store, a cable, a row in OVSDB and flows in the switch. The row is what an
+//! agent that was restarted knows the Pod by: it is made when the cable is there, and removed before the cable goes. What is
+//! left of a call that was cut short is found by the same container's next call, or by [`Cni::collect`].
+
+mod interface_name;
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::cni::{Attachment, AttachmentId, Call, Code, Error, Handler, Interface, Release};
+use host::ipam::{self, Pool};
+use ipnet::IpNet;
+use node::{Event, Own, Owner};
+use pipeline::model::Address;
+use tokio::time::timeout;
+use tracing::{info, warn};
+use types::host::PodLink;
+use types::{Mac, ObjectName};
+
+use crate::engine::Engine;
+use crate::ports::{PodPort, Ports};
+use interface_name::interface_name;
+
+/// How long the switch may take to give a port its number, and to hold its flows.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Attaches Pods to this Node's bridge.
+#[derive(Clone, Debug)]
+pub(crate) struct Cni {
+    own: Arc<Own>,
+    engine: Engine,
+    ports: Ports,
+    pool: Arc<Pool>,
+}
+
+impl Cni {
+    /// Attaches Pods with addresses of a pool.
+    pub(crate) fn new(own: Arc<Own>, engine: Engine, ports: Ports, pool: Pool) -> Self {
+        Self { own, engine, ports, pool: Arc::new(pool) }
+    }
+
+    /// Removes what calls that were cut short have left behind: addresses of no port, ports without a cable.
+    ///
+    /// No call may be under way.
+    pub(crate) async fn collect(&self) -> Result<(), Error> {
+        let mut kept = BTreeSet::new();
+        for (port, _) in self.ports.all() {
+            let link = self.link_of(&port, None);
+            let there = blocking(move || Ok::<_, host::Error>(host::pod::check(&link).is_ok())).await.unwrap_or(true);
+            if there {
+                kept.insert(port.container);
+            } else {
+                warn!(interface = port.name, pod = %port.pod, "its cable is gone, and with it the port");
+                self.take_out(&port.name).await?;
+            }
+        }
+        self.free_all_but(kept).await?;
+        let gone = blocking(host::pod::collect).await.map_err(|error| Error::new(Code::Interface, error))?;
+        for device in gone {
+            info!(device, "a chain of a device that is gone was removed");
+        }
+        Ok(())
+    }
+
+    /// Gives back the addresses of all containers but these.
+    async fn free_all_but(&self, containers: BTreeSet<String>) -> Result<(), Error> {
+        let pool = Arc::clone(&self.pool);
+        let freed = blocking(move || pool.collect(&containers));
+        for ip in freed.await.map_err(|error| Error::new(Code::Ipam, error))? {
+            info!(%ip, "an address that was nobody's is free again");
+        }
+        Ok(())
+    }
+
+    /// Fails unless the switch holds what Pods need.
+    fn ready(&self) -> Result<(), Error> {
+        let progress = *self.engine.progress().borrow();
+        if progress.ready {
+            return Ok(());
+        }
+        let details = "antrea-agent is waiting for Open vSwitch or for the Kubernetes API; its log says for what";
+        Err(Error::try_again("the network of this Node is not ready", details))
+    }
+
+    fn link_of(&self, port: &PodPort, mtu: Option<u32>) -> PodLink {
+        let family = |ip: &IpAddr| self.own.families().find(|address| address.pod_cidr.contains(ip));
+        let with_prefix = |address: Address, ip: &IpAddr| IpNet::new(*ip, address.pod_cidr.prefix_len()).ok();
+        PodLink {
+            netns: PathBuf::from(&port.netns),
+            container_device: port.device.clone(),
+            host_device: port.name.clone(),
+            mac: port.mac,
+            addresses: port.addresses.iter().filter_map(|ip| with_prefix(family(ip)?, ip)).collect(),
+            gateways: port.addresses.iter().filter_map(|ip| Some(family(ip)?.gateway)).collect(),
+            routes: Vec::new(),
+            mtu: mtu.unwrap_or(self.own.mtu).min(self.own.mtu),
+            datapath: match self.own.datapath {
+                pipeline::model::Datapath::System | pipeline::model::Datapath::Windows => types::host::Datapath::System,
+                pipeline::model::Datapath::Netdev => types::host::Datapath::Netdev,
+            },
+        }
+    }
+
+    async fn plug(&self, call: &Call) -> Result<Attachment, Error> {
+        let (container, device) = (call.id.container.as_str(), call.id.ifname.as_str());
+        let (pool, owner) = (Arc::clone(&self.pool), ipam::Owner::new(container, device));
+        let addresses = blocking(move || pool.allocate(&owner));
+        let addresses = addresses.await.map_err(|error| Error::new(Code::Ipam, error))?;
+        let Some(first) = addresses.first() else {
+            return Err(Error::new(Code::Ipam, "this Node has no Pod subnet"));
+        };
+        let port = PodPort {
+            name: interface_name(&call.pod.name, container),
+            container: container.to_owned(),
+            pod: ObjectName { namespace: call.pod.namespace.clone(), name: call.pod.name.clone() },
+            mac: mac_for(*first),
+            addresses,
+            device: device.to_owned(),
+            netns: call.netns.clone(),
+        };
+        let link = self.link_of(&port, call.mtu);
+        if self.ports.of(container).contains(&port) {
+            let checked = link.clone();
+            let differences = blocking(move || host::pod::check(&checked)).await;
+            if differences.is_ok_and(|differences| differences.is_empty()) {
+                return Ok(attachment(&link));
+            }
+            // Somebody has torn it: made anew it is whole.
+            self.take_out(&port.name).await?;
+        }
+        let plugged = link.clone();
+        let plugged = blocking(move || {
+            // What an ADD without an end has left would be in the way.
+            host::pod::detach(&plugged.host_device)?;
+            host::pod::attach(&plugged)
+        });
+        plugged.await.map_err(|error| Error::new(Code::Interface, error))?;
+        self.connect(&port).await?;
+        let announced = link.clone();
+        if let Err(error) = blocking(move || host::pod::announce(&announced)).await {
+            // Its neighbours will ask.
+            warn!(pod = %port.pod, error, "could not be announced");
+        }
+        Ok(attachment(&link))
+    }
+
+    /// Makes a cable a port of the bridge, and waits until the switch knows what to do with it.
+    async fn connect(&self, port: &PodPort) -> Result<(), Error> {
+        let failed = |message: String| Error::new(Code::Interface, message);
+        let connected = async {
+            self.ports.add(port).await.map_err(|error| failed(error.to_string()))?;
+            let number = self.ports.assigned(&port.name).await.map_err(failed)?;
+            self.engine.tell(Event::Attached(port.interface(number))).await;
+            self.engine.installed(Owner::Interface(port.name.clone())).await.map_err(failed)
+        };
+        let late = |_| {
+            let message = format!("Open vSwitch has not connected interface {} within {PATIENCE:?}", port.name);
+            Error::try_again(message, "is ovs-vswitchd running? antrea-agent's log has more")
+        };
+        timeout(PATIENCE, connected).await.map_err(late)?
+    }
+
+    /// Removes a port, its flows and its cable, if they are there.
+    async fn take_out(&self, name: &str) -> Result<(), Error> {
+        let failed = |error: String| Error::new(Code::Interface, error);
+        self.engine.tell(Event::Detached(name.to_owned())).await;
+        self.ports.remove(name).await.map_err(|error| failed(error.to_string()))?;
+        let device = name.to_owned();
+        blocking(move || host::pod::detach(&device)).await.map_err(failed)
+    }
+
+    /// Removes all that an attachment has, whatever is left of it.
+    async fn unplug(&self, id: &AttachmentId, pod: Option<&str>) -> Result<(), Error> {
+        let (container, device) = (id.container.as_str(), id.ifname.as_str());
+        let rows = self.ports.of(container).into_iter().filter(|port| port.device == device).map(|port| port.name);
+        let names: BTreeSet<String> = rows.chain(pod.map(|pod| interface_name(pod, container))).collect();
+        for name in names {
+            self.take_out(&name).await?;
+        }
+        let (pool, owner) = (Arc::clone(&self.pool), ipam::Owner::new(container, device));
+        blocking(move || pool.release(&owner)).await.map(drop).map_err(|error| Error::new(Code::Ipam, error))
+    }
+}
+
+impl Handler for Cni {
+    async fn add(&self, call: &Call) -> Result<Attachment, Error> {
+        self.ready()?;
+        let made = self.plug(call).await;
+        match &made {
+            Ok(_) => info!(pod = %call.pod, container = %call.id.container, "attached"),
+            Err(error) => {
+                warn!(pod = %call.pod, container = %call.id.container, %error, "could not be attached");
+                if let Err(error) = self.unplug(&call.id, Some(&call.pod.name)).await {
+                    warn!(pod = %call.pod, %error, "what was done could not be undone; the runtime's DEL will try again");
+                }
+            }
+        }
+        made
+    }
+
+    async fn del(&self, release: &Release) -> Result<(), Error> {
+        let pod = release.pod.as_ref().map(|pod| pod.name.as_str());
+        self.unplug(&release.id, pod).await?;
+        info!(container = %release.id.container, pod, "detached");
+        Ok(())
+    }
+
+    async fn check(&self, call: &Call, expected: &Attachment) -> Result<(), Error> {
+        let changed = |what: String| Err(Error::new(Code::Check, what));
+        let ports = self.ports.of(call.id.container.as_str());
+        let Some(port) = ports.into_iter().find(|port| port.device == call.id.ifname.as_str()) else {
+            return changed(format!("{} is not attached to the bridge", call.id));
+        };
+        for ip in expected.ips_of(call.id.ifname.as_str()) {
+            if !port.addresses.contains(&ip.address.addr()) {
+                return changed(format!("{} is not an address of Pod {}", ip.address, port.pod));
+            }
+        }
+        let link = self.link_of(&port, call.mtu);
+        let differences =
+            blocking(move || host::pod::check(&link)).await.map_err(|error| Error::new(Code::Check, error))?;
+        match differences.first() {
+            Some(difference) => changed(format!("Pod {}: {difference}", port.pod)),
+            None => Ok(()),
+        }
+    }
+
+    async fn status(&self) -> Result<(), Error> {
+        self.ready().map_err(|error| Error { code: Code::NotAvailable, ..error })
+    }
+
+    async fn gc(&self, valid: &[AttachmentId]) -> Result<(), Error> {
+        let is_valid = |container: &str, device: &str| {
+            valid.iter().any(|id| id.container.as_str() == container && id.ifname.as_str() == device)
+        };
+        for (port, _) in self.ports.all() {
+            if !is_valid(&port.container, &port.device) {
+                info!(interface = port.name, pod = %port.pod, "the runtime no longer knows it");
+                self.take_out(&port.name).await?;
+            }
+        }
+        self.free_all_but(valid.iter().map(|id| id.container.to_string()).collect()).await
+    }
+}
+
+fn attachment(link: &PodLink) -> Attachment {
+    let host = Interface { name: link.host_device.clone(), mtu: Some(link.mtu), ..Interface::default() };
+    let container = Interface {
+        name: link.container_device.clone(),
+        mac: link.mac.to_string(),
+        sandbox: link.netns.display().to_string(),
+        mtu: Some(link.mtu),
+    };
+    let gateway = |net: &IpNet| link.gateways.iter().find(|ip| ip.is_ipv4() == net.addr().is_ipv4()).copied();
+    let mut made = Attachment::of_pair(host, container, link.addresses.iter().map(|net| (*net, gateway(net))));
+    made.routes = link
+        .gateways
+        .iter()
+        .map(|gateway| api::cni::Route { destination: everything(*gateway), gateway: Some(*gateway), mtu: None })
+        .collect();
+    made
+}
+
+/// All addresses of a family.
+fn everything(of_family: IpAddr) -> IpNet {
+    match of_family {
+        IpAddr::V4(_) => IpNet::from(ipnet::Ipv4Net::default()),
+        IpAddr::V6(_) => IpNet::from(ipnet::Ipv6Net::default()),
+    }
+}
+
+/// The Ethernet address of the Pod with an address: the same whoever has it, so that nobody keeps a stale one.
+fn mac_for(address: IpAddr) -> Mac {
+    let bytes = match address {
+        IpAddr::V4(ip) => ip.octets(),
+        IpAddr::V6(ip) => {
+            let [.., a, b, c, d] = ip.octets();
+            [a, b, c, d]
+        }
+    };
+    let [a, b, c, d] = bytes;
+    Mac([0x0a, 0x58, a, b, c, d])
+}
+
+/// Runs what waits for the kernel or a disk where nobody else waits for it.
+fn blocking<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> impl Future<Output = Result<T, String>>
+where
+    T: Send + 'static,
+    E: std::fmt::Display + Send + 'static,
+{
+    let handle = tokio::task::spawn_blocking(move || work().map_err(|error| error.to_string()));
+    async move { handle.await.unwrap_or_else(|error| Err(format!("a bug: {error}"))) }
+}

@@ -1,0 +1,300 @@
+//! The configuration file, `antrea-agent.conf`: Antrea's keys, with Antrea's defaults.
+//!
+//! A value that cannot be meant is an error that names the file, the key, the value and what is allowed; so is a key that looks
+//! like a misspelt one. Keys of Antrea that have no effect here yet, and keys that nobody knows, are told and accepted.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use serde::Serialize;
+
+pub(crate) mod keys;
+mod nearest;
+mod reader;
+
+use reader::Reader;
+
+/// What the agent is told.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Config {
+    pub(crate) ovs_bridge: String,
+    /// Found out where not set.
+    pub(crate) ovs_datapath_type: Option<Datapath>,
+    pub(crate) ovs_run_dir: PathBuf,
+    pub(crate) host_gateway: String,
+    pub(crate) cni_socket: PathBuf,
+    pub(crate) ipam_dir: PathBuf,
+    pub(crate) host_proc_path_prefix: PathBuf,
+    pub(crate) transport_interface: Option<String>,
+    #[serde(rename = "transportInterfaceCIDRs")]
+    pub(crate) transport_interface_cidrs: Vec<IpNet>,
+    pub(crate) traffic_encap_mode: EncapMode,
+    pub(crate) tunnel_type: Tunnel,
+    /// The usual one of its type where not set.
+    pub(crate) tunnel_port: Option<u16>,
+    pub(crate) tunnel_csum: bool,
+    /// What is left of the transport interface's where not set.
+    #[serde(rename = "defaultMTU")]
+    pub(crate) default_mtu: Option<u32>,
+    #[serde(rename = "noSNAT")]
+    pub(crate) no_snat: bool,
+    pub(crate) antrea_proxy: Proxy,
+    #[serde(rename = "serviceCIDR")]
+    pub(crate) service_cidr: Ipv4Net,
+    #[serde(rename = "serviceCIDRv6")]
+    pub(crate) service_cidr_v6: Option<Ipv6Net>,
+    pub(crate) api_port: u16,
+    pub(crate) enable_prometheus_metrics: bool,
+    pub(crate) client_connection: Connection,
+    pub(crate) antrea_client_connection: Connection,
+    #[serde(rename = "kubeAPIServerOverride")]
+    pub(crate) kube_api_server_override: Option<String>,
+}
+
+/// What moves the packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Datapath {
+    System,
+    Netdev,
+}
+
+/// How packets get to other Nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum EncapMode {
+    Encap,
+    NoEncap,
+    Hybrid,
+}
+
+/// What packets to other Nodes are wrapped in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Tunnel {
+    Geneve,
+    Vxlan,
+    Gre,
+    Stt,
+}
+
+/// How connections from outside get to Pods of other Nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum LoadBalancerMode {
+    Nat,
+}
+
+/// How Services are served.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Proxy {
+    pub(crate) enable: bool,
+    pub(crate) proxy_all: bool,
+    pub(crate) node_port_addresses: Vec<IpNet>,
+    pub(crate) skip_services: Vec<String>,
+    #[serde(rename = "proxyLoadBalancerIPs")]
+    pub(crate) proxy_load_balancer_ips: bool,
+    pub(crate) service_proxy_name: Option<String>,
+    pub(crate) default_load_balancer_mode: LoadBalancerMode,
+}
+
+/// The way to an API.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct Connection {
+    /// The ServiceAccount of the Pod is used where not set.
+    pub(crate) kubeconfig: Option<PathBuf>,
+}
+
+/// What is wrong with a configuration file; all of it at once.
+#[derive(Debug, thiserror::Error)]
+pub(crate) struct ConfigError {
+    file: String,
+    problems: Vec<String>,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.problems.as_slice() {
+            [problem] => write!(f, "{}: {problem}", self.file),
+            problems => write!(f, "{}: {} problems:\n  {}", self.file, problems.len(), problems.join("\n  ")),
+        }
+    }
+}
+
+/// Kernel's limit for the name of an interface.
+const LONGEST_INTERFACE: usize = 15;
+/// The smallest MTU that IPv4 works with, and the largest that there is.
+const MTUS: std::ops::RangeInclusive<u32> = 576..=65_535;
+const PORTS: std::ops::RangeInclusive<u32> = 1..=65_535;
+
+impl Config {
+    /// Reads a file; without one, everything has its default. With it come lines for the log.
+    pub(crate) fn load(file: Option<&Path>) -> Result<(Self, Vec<String>), ConfigError> {
+        let Some(file) = file else { return Self::read("(no file)", "") };
+        let text = fs::read_to_string(file).map_err(|error| ConfigError {
+            file: file.display().to_string(),
+            problems: vec![format!("cannot be read: {error}; --config has to name the agent's configuration file")],
+        })?;
+        Self::read(&file.display().to_string(), &text)
+    }
+
+    /// Reads the text of a file.
+    pub(crate) fn read(file: &str, text: &str) -> Result<(Self, Vec<String>), ConfigError> {
+        let failed = |problems| ConfigError { file: file.to_owned(), problems };
+        let mut reader = Reader::new(text).map_err(|problem| failed(vec![problem]))?;
+        let config = Self::ask(&mut reader);
+        reader.note_the_rest();
+        if reader.problems.is_empty() { Ok((config, reader.notes)) } else { Err(failed(reader.problems)) }
+    }
+
+    fn ask(reader: &mut Reader) -> Self {
+        let config = Self {
+            ovs_bridge: interface(reader, "ovsBridge").unwrap_or_else(|| "br-int".into()),
+            ovs_datapath_type: reader
+                .choice("ovsDatapathType", &[("system", Datapath::System), ("netdev", Datapath::Netdev)]),
+            ovs_run_dir: path(reader, "ovsRunDir").unwrap_or_else(|| "/var/run/openvswitch".into()),
+            host_gateway: interface(reader, "hostGateway").unwrap_or_else(|| "antrea-gw0".into()),
+            cni_socket: path(reader, "cniSocket").unwrap_or_else(|| api::cni::DEFAULT_SOCKET.into()),
+            ipam_dir: path(reader, "ipamDir").unwrap_or_else(|| "/var/lib/cni/networks/antrea".into()),
+            host_proc_path_prefix: path(reader, "hostProcPathPrefix").unwrap_or_else(|| "/host".into()),
+            transport_interface: interface(reader, "transportInterface"),
+            transport_interface_cidrs: reader.list("transportInterfaceCIDRs", CIDR, |text| text.parse().ok()),
+            traffic_encap_mode: encap_mode(reader),
+            tunnel_type: reader.choice("tunnelType", TUNNELS).unwrap_or(Tunnel::Geneve),
+            tunnel_port: port(reader, "tunnelPort"),
+            tunnel_csum: reader.boolean("tunnelCsum").unwrap_or(false),
+            default_mtu: reader.number("defaultMTU", MTUS),
+            no_snat: reader.boolean("noSNAT").unwrap_or(false),
+            antrea_proxy: Proxy::ask(reader),
+            service_cidr: reader
+                .parsed("serviceCIDR", "an IPv4 network such as 10.96.0.0/12", |value| value.as_str()?.parse().ok())
+                .unwrap_or(DEFAULT_SERVICE_CIDR),
+            service_cidr_v6: reader
+                .parsed("serviceCIDRv6", "an IPv6 network such as fd00:96::/112", |value| value.as_str()?.parse().ok()),
+            api_port: port(reader, "apiPort").unwrap_or(10350),
+            enable_prometheus_metrics: reader.boolean("enablePrometheusMetrics").unwrap_or(true),
+            client_connection: Connection { kubeconfig: path(reader, "clientConnection.kubeconfig") },
+            antrea_client_connection: Connection { kubeconfig: path(reader, "antreaClientConnection.kubeconfig") },
+            kube_api_server_override: reader.text("kubeAPIServerOverride"),
+        };
+        refuse_encryption(reader);
+        config.check_together(reader);
+        config
+    }
+
+    /// What is right by itself and wrong together.
+    fn check_together(&self, reader: &mut Reader) {
+        let proxy = &self.antrea_proxy;
+        let encap = self.traffic_encap_mode == EncapMode::Encap;
+        let mut problem = |wrong: bool, text: &str| {
+            if wrong {
+                reader.problems.push(text.into());
+            }
+        };
+        problem(
+            self.no_snat && self.traffic_encap_mode != EncapMode::NoEncap,
+            "noSNAT: true needs trafficEncapMode noEncap: in other modes nobody outside knows the way to Pods",
+        );
+        problem(
+            !encap && !proxy.enable,
+            "antreaProxy.enable: false needs trafficEncapMode encap: kube-proxy would send packets past egress policies",
+        );
+        problem(proxy.proxy_all && !proxy.enable, "antreaProxy.proxyAll: true needs antreaProxy.enable: true");
+        problem(
+            self.ovs_bridge == self.host_gateway,
+            "hostGateway: is the same as ovsBridge, and both are names of interfaces",
+        );
+    }
+}
+
+impl Proxy {
+    fn ask(reader: &mut Reader) -> Self {
+        Self {
+            // The feature gate is what Antrea had before the key.
+            enable: reader.boolean("antreaProxy.enable").unwrap_or(true) & reader.feature("AntreaProxy"),
+            proxy_all: reader.boolean("antreaProxy.proxyAll").unwrap_or(false),
+            node_port_addresses: reader.list("antreaProxy.nodePortAddresses", CIDR, |text| text.parse().ok()),
+            skip_services: reader.list("antreaProxy.skipServices", "an address, or namespace/name", service),
+            proxy_load_balancer_ips: reader.boolean("antreaProxy.proxyLoadBalancerIPs").unwrap_or(true),
+            service_proxy_name: reader.text("antreaProxy.serviceProxyName"),
+            default_load_balancer_mode: load_balancer_mode(reader),
+        }
+    }
+}
+
+const CIDR: &str = "a network such as 192.168.0.0/16";
+const DEFAULT_SERVICE_CIDR: Ipv4Net = Ipv4Net::new_assert(std::net::Ipv4Addr::new(10, 96, 0, 0), 12);
+const TUNNELS: &[(&str, Tunnel)] =
+    &[("geneve", Tunnel::Geneve), ("vxlan", Tunnel::Vxlan), ("gre", Tunnel::Gre), ("stt", Tunnel::Stt)];
+
+fn encap_mode(reader: &mut Reader) -> EncapMode {
+    let key = "trafficEncapMode";
+    let modes = [
+        ("encap", Some(EncapMode::Encap)),
+        ("noEncap", Some(EncapMode::NoEncap)),
+        ("hybrid", Some(EncapMode::Hybrid)),
+        ("networkPolicyOnly", None),
+    ];
+    match reader.choice(key, &modes) {
+        None => EncapMode::Encap,
+        Some(Some(mode)) => mode,
+        Some(None) => {
+            let problem = "is not implemented yet; it can be encap, noEncap or hybrid";
+            reader.problem(key, &"networkPolicyOnly".into(), problem);
+            EncapMode::Encap
+        }
+    }
+}
+
+fn load_balancer_mode(reader: &mut Reader) -> LoadBalancerMode {
+    let key = "antreaProxy.defaultLoadBalancerMode";
+    if let Some(None) = reader.choice(key, &[("nat", Some(LoadBalancerMode::Nat)), ("dsr", None)]) {
+        reader.problem(key, &"dsr".into(), "is not implemented yet; it can be nat");
+    }
+    LoadBalancerMode::Nat
+}
+
+/// Whoever asks for encryption must not go without it, so here a line in the log is not enough.
+fn refuse_encryption(reader: &mut Reader) {
+    let key = "trafficEncryptionMode";
+    let asked = reader.choice(key, &[("none", None), ("ipsec", Some("ipsec")), ("wireGuard", Some("wireGuard"))]);
+    if let Some(Some(mode)) = asked {
+        reader.problem(key, &mode.into(), "is not implemented yet; it can be none");
+    }
+    let key = "enableIPSecTunnel";
+    if reader.boolean(key) == Some(true) {
+        reader.problem(key, &true.into(), "is not implemented yet; it can be false");
+    }
+}
+
+fn port(reader: &mut Reader, key: &'static str) -> Option<u16> {
+    reader.number(key, PORTS).and_then(|port| u16::try_from(port).ok())
+}
+
+fn path(reader: &mut Reader, key: &'static str) -> Option<PathBuf> {
+    let absolute = |value: &serde_json::Value| value.as_str().filter(|path| path.starts_with('/')).map(PathBuf::from);
+    reader.parsed(key, "an absolute path", absolute)
+}
+
+fn interface(reader: &mut Reader, key: &'static str) -> Option<String> {
+    let allowed = |c: char| c.is_ascii_graphic() && c != '/' && c != ':';
+    let name =
+        |text: &&str| text.len() <= LONGEST_INTERFACE && text.chars().all(allowed) && !matches!(*text, "." | "..");
+    reader.parsed(key, "the name of an interface: up to 15 characters, no space, slash or colon", |value| {
+        value.as_str().filter(name).map(str::to_owned)
+    })
+}
+
+fn service(text: &str) -> Option<String> {
+    let name = text
+        .split_once('/')
+        .is_some_and(|(namespace, name)| !namespace.is_empty() && !name.is_empty() && !name.contains('/'));
+    (name || text.parse::<std::net::IpAddr>().is_ok()).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! From YAML to values: what is asked for is checked, and what nobody asked for is told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+
+use serde_json::{Map, Value};
+
+use super::keys::{FEATURE_GATES, FEATURES, KEYS, NOT_YET};
+use super::nearest::nearest;
+
+/// The values of a file by their keys, and what is wrong with them.
+#[derive(Default)]
+pub(super) struct Reader {
+    values: BTreeMap<String, Value>,
+    features: BTreeMap<&'static str, bool>,
+    /// Keys and features that have been asked for, and have an effect.
+    asked: BTreeSet<&'static str>,
+    /// Reasons not to start.
+    pub(super) problems: Vec<String>,
+    /// What is worth a line in the log.
+    pub(super) notes: Vec<String>,
+}
+
+impl Reader {
+    pub(super) fn new(text: &str) -> Result<Self, String> {
+        let mut reader = Self::default();
+        if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+            return Ok(reader);
+        }
+        // Without the picture of the place, which takes several lines.
+        let document = serde_saphyr::from_str(text).map_err(|error| error.without_snippet().to_string())?;
+        match document {
+            Value::Object(section) => reader.take_section("", section),
+            Value::Null => {}
+            _ => return Err("is not a list of `key: value`".into()),
+        }
+        Ok(reader)
+    }
+
+    fn take_section(&mut self, path: &str, section: Map<String, Value>) {
+        for (name, value) in section {
+            let key = if path.is_empty() { name } else { format!("{path}.{name}") };
+            let inner = format!("{key}.");
+            match value {
+                Value::Object(features) if key == FEATURE_GATES => self.take_features(features),
+                value if KEYS.iter().any(|known| known.path == key) => {
+                    self.values.insert(key, value);
+                }
+                Value::Object(section) if KEYS.iter().any(|known| known.path.starts_with(&inner)) => {
+                    self.take_section(&key, section);
+                }
+                // A section without anything in it.
+                Value::Null if key == FEATURE_GATES || KEYS.iter().any(|known| known.path.starts_with(&inner)) => {}
+                value if key == FEATURE_GATES || KEYS.iter().any(|known| known.path.starts_with(&inner)) => {
+                    self.problem(&key, &value, "is not a section with keys of its own");
+                }
+                _ => self.unknown(&key, &key, &paths()),
+            }
+        }
+    }
+
+    fn take_features(&mut self, features: Map<String, Value>) {
+        for (name, value) in features {
+            let known = FEATURES.iter().find(|(known, _)| *known == name);
+            match (known, value) {
+                (Some((known, _)), Value::Bool(on)) => {
+                    self.features.insert(known, on);
+                }
+                (Some(_), Value::Null) => {}
+                (Some(_), value) => {
+                    self.problem(&format!("{FEATURE_GATES}.{name}"), &value, "is neither true nor false");
+                }
+                (None, _) => self.unknown(&format!("{FEATURE_GATES}.{name}"), &name, &FEATURES.map(|(known, _)| known)),
+            }
+        }
+    }
+
+    /// A slip of the pen would silently leave a default in force, so it is a problem; a key of another version is not.
+    fn unknown(&mut self, key: &str, name: &str, candidates: &[&str]) {
+        match nearest(name, candidates.iter().copied()).or_else(|| elsewhere(name, candidates)) {
+            Some(meant) => self.problems.push(format!("{key}: there is no such key; did you mean {meant}?")),
+            None => self.notes.push(format!("{key}: is not a key that is known here, and has no effect")),
+        }
+    }
+
+    pub(super) fn problem(&mut self, key: &str, value: &Value, what: impl Display) {
+        self.problems.push(format!("{key}: {} {what}", shown(value)));
+    }
+
+    /// The value of a key, if the file has one. Configurations write an empty text for none.
+    fn take(&mut self, key: &'static str) -> Option<Value> {
+        let value = if NOT_YET.contains(&key) {
+            // It stays, and will be told.
+            self.values.get(key).cloned()
+        } else {
+            self.asked.insert(key);
+            self.values.remove(key)
+        };
+        value.filter(|value| !value.is_null() && value != "")
+    }
+
+    /// A value that `parse` understands; `wanted` completes "... is not".
+    pub(super) fn parsed<T>(
+        &mut self,
+        key: &'static str,
+        wanted: &str,
+        parse: impl Fn(&Value) -> Option<T>,
+    ) -> Option<T> {
+        let value = self.take(key)?;
+        let parsed = parse(&value);
+        if parsed.is_none() {
+            self.problem(key, &value, format!("is not {wanted}"));
+        }
+        parsed
+    }
+
+    pub(super) fn text(&mut self, key: &'static str) -> Option<String> {
+        self.parsed(key, "a text", |value| value.as_str().map(str::to_owned))
+    }
+
+    pub(super) fn boolean(&mut self, key: &'static str) -> Option<bool> {
+        self.parsed(key, "true or false", Value::as_bool)
+    }
+
+    /// A number from a range; 0 stands for "not set".
+    pub(super) fn number(&mut self, key: &'static str, range: std::ops::RangeInclusive<u32>) -> Option<u32> {
+        let wanted = format!("0 or a number from {} to {}", range.start(), range.end());
+        let number = self.parsed(key, &wanted, |value| {
+            let number = u32::try_from(value.as_u64()?).ok()?;
+            (number == 0 || range.contains(&number)).then_some(number)
+        });
+        number.filter(|number| *number != 0)
+    }
+
+    /// One of some words, in whatever case.
+    pub(super) fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Option<T> {
+        let value = self.take(key)?;
+        let found = value.as_str().and_then(|text| choices.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)));
+        if found.is_none() {
+            let names = choices.iter().map(|(name, _)| *name);
+            let meant = value.as_str().and_then(|text| nearest(text, names.clone()));
+            let hint = meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+            self.problem(key, &value, format!("is none of {}{hint}", names.collect::<Vec<_>>().join(", ")));
+        }
+        found.map(|(_, choice)| *choice)
+    }
+
+    /// A list, each of whose entries `parse` understands.
+    pub(super) fn list<T>(&mut self, key: &'static str, wanted: &str, parse: impl Fn(&str) -> Option<T>) -> Vec<T> {
+        let entries = match self.take(key) {
+            None => return vec![],
+            Some(Value::Array(entries)) => entries,
+            Some(value) => {
+                self.problem(key, &value, "is not a list");
+                return vec![];
+            }
+        };
+        let mut list = vec![];
+        for (index, entry) in entries.iter().enumerate() {
+            match entry.as_str().and_then(&parse) {
+                Some(value) => list.push(value),
+                None => self.problem(&format!("{key}[{index}]"), entry, format!("is not {wanted}")),
+            }
+        }
+        list
+    }
+
+    pub(super) fn feature(&mut self, name: &'static str) -> bool {
+        self.asked.insert(name);
+        let default = FEATURES.iter().any(|(known, on)| *known == name && *on);
+        self.features.get(name).copied().unwrap_or(default)
+    }
+
+    /// Notes what was set, is known, and has no effect. What says the same as the default has none anyway.
+    pub(super) fn note_the_rest(&mut self) {
+        for (key, value) in std::mem::take(&mut self.values) {
+            let default = KEYS.iter().find(|known| known.path == key).map_or("", |known| known.default);
+            let same = value.is_null()
+                || value == ""
+                || serde_saphyr::from_str::<Value>(default).is_ok_and(|default| default == value);
+            if !same {
+                self.notes.push(format!("{key}: is not implemented yet, so {} has no effect", shown(&value)));
+            }
+        }
+        let on = self.features.iter().filter(|(name, on)| **on && !self.asked.contains(*name));
+        self.notes.extend(on.map(|(name, _)| format!("{FEATURE_GATES}.{name}: is not implemented yet")));
+    }
+
+    /// Whether a key or feature has an effect.
+    #[cfg(test)]
+    pub(super) fn was_asked(&self, name: &str) -> bool {
+        self.asked.contains(name)
+    }
+}
+
+/// All keys, and all sections.
+fn paths() -> Vec<&'static str> {
+    let sections = |path: &'static str| path.match_indices('.').map(|(end, _)| &path[..end]);
+    let sections: BTreeSet<_> = KEYS.iter().flat_map(|key| sections(key.path)).collect();
+    KEYS.iter().map(|key| key.path).chain(sections).chain([FEATURE_GATES]).collect()
+}
+
+/// A key of the same name in another section.
+fn elsewhere<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
+    let last = |path: &str| path.rsplit('.').next().unwrap_or_default().to_lowercase();
+    candidates.iter().copied().find(|candidate| last(candidate) == last(name))
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("`{}`", text.escape_debug()),
+        other => format!("`{other}`"),
+    }
+}

@@ -1,0 +1,260 @@
+//! Puts the CNI plugin and a network configuration where container runtimes look for them.
+//!
+//! Each file appears whole or not at all, since runtimes look at any time; the configuration comes last, since it makes them
+//! start the plugin. Files of others are left alone.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use api::cni::{DEFAULT_SOCKET, Version};
+use serde_json::json;
+
+/// The name of the plugin, which the configuration has as its type.
+const PLUGIN: &str = "antrea";
+/// Runtimes take the first file of the directory.
+const CONFIGURATION: &str = "10-antrea.conflist";
+/// What older versions of Antrea wrote; it would come before ours.
+const OLD_CONFIGURATION: &str = "10-antrea.conf";
+/// What every runtime in use speaks, and every portmap and bandwidth beside us; the newest with CHECK of which that is true.
+const VERSION: Version = Version::V0_4_0;
+
+/// What to install, and where.
+pub(crate) struct Installation<'a> {
+    /// The plugin: the program antrea-cni.
+    pub(crate) plugin: &'a Path,
+    /// The directory for plugins.
+    pub(crate) bin_dir: &'a Path,
+    /// The directory for network configurations.
+    pub(crate) conf_dir: &'a Path,
+    /// Where the agent listens.
+    pub(crate) socket: &'a Path,
+}
+
+/// What was done with a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    /// It is new, or has new contents.
+    Written(PathBuf),
+    /// It was as it should be.
+    Kept(PathBuf),
+    /// It is gone.
+    Removed(PathBuf),
+}
+
+/// What could not be done: the path, why, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: cannot {what}: {source}; {fix}", path.display())]
+pub(crate) struct InstallError {
+    path: PathBuf,
+    what: &'static str,
+    fix: &'static str,
+    source: io::Error,
+}
+
+impl Installation<'_> {
+    /// Installs what is not as it should be, and says what that was.
+    pub(crate) fn install(&self) -> Result<Vec<Change>, InstallError> {
+        let plugin = fs::read(self.plugin).map_err(|source| InstallError {
+            path: self.plugin.to_owned(),
+            what: "read the plugin",
+            fix: "--plugin has to name the program antrea-cni",
+            source,
+        })?;
+        let configuration = configuration(self.socket);
+        let mut changes = vec![
+            put(
+                &self.bin_dir.join(PLUGIN),
+                &plugin,
+                0o755,
+                "--bin-dir has to name the runtime's directory for plugins",
+            )?,
+            put(
+                &self.conf_dir.join(CONFIGURATION),
+                configuration.as_bytes(),
+                0o644,
+                "--conf-dir has to name the runtime's directory for network configurations",
+            )?,
+        ];
+        let old = self.conf_dir.join(OLD_CONFIGURATION);
+        match fs::remove_file(&old) {
+            Ok(()) => changes.push(Change::Removed(old)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => {
+                let fix = "runtimes would use it in place of the new one, so remove it by hand";
+                return Err(InstallError { path: old, what: "remove", fix, source });
+            }
+        }
+        Ok(changes)
+    }
+}
+
+/// The network configuration: our plugin, then those that work with what it has made.
+fn configuration(socket: &Path) -> String {
+    let mut antrea = json!({"type": PLUGIN, "ipam": {"type": "host-local"}});
+    if socket != Path::new(DEFAULT_SOCKET) {
+        antrea["socket"] = json!(socket);
+    }
+    let list = json!({
+        "cniVersion": VERSION.as_str(),
+        "name": "antrea",
+        "plugins": [
+            antrea,
+            {"type": "portmap", "capabilities": {"portMappings": true}},
+            {"type": "bandwidth", "capabilities": {"bandwidth": true}},
+        ],
+    });
+    format!("{list:#}\n")
+}
+
+/// Gives a file its contents and mode, if it has others. It has the old ones until it has the new ones, whatever happens.
+fn put(path: &Path, contents: &[u8], mode: u32, fix: &'static str) -> Result<Change, InstallError> {
+    let same = fs::read(path).is_ok_and(|found| found == contents)
+        && fs::symlink_metadata(path).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o7777 == mode);
+    if same {
+        return Ok(Change::Kept(path.to_owned()));
+    }
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let failed = |what| move |source| InstallError { path: path.to_owned(), what, fix, source };
+    DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed("make its directory"))?;
+    // Runtimes ignore names that end like this one.
+    let mut file = tempfile::Builder::new()
+        .prefix(".antrea-")
+        .suffix(".tmp")
+        .tempfile_in(directory)
+        .map_err(failed("write to its directory"))?;
+    let filled = file
+        .write_all(contents)
+        .and_then(|()| file.as_file().set_permissions(Permissions::from_mode(mode)))
+        // After a crash there must not be the name without the contents.
+        .and_then(|()| file.as_file().sync_all());
+    filled.map_err(failed("write"))?;
+    file.persist(path).map_err(|error| failed("put the new file in place")(error.error))?;
+    fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed("make sure that it stays"))?;
+    Ok(Change::Written(path.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::Scratch;
+
+    use super::*;
+
+    struct Machine(Scratch);
+
+    impl Machine {
+        fn new() -> Self {
+            let machine = Self(Scratch::new().unwrap());
+            fs::write(machine.path("antrea-cni"), "a program").unwrap();
+            machine
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.0.path().join(name)
+        }
+
+        fn install(&self) -> Result<Vec<Change>, InstallError> {
+            self.install_with(Path::new(DEFAULT_SOCKET))
+        }
+
+        fn install_with(&self, socket: &Path) -> Result<Vec<Change>, InstallError> {
+            let (plugin, bin_dir, conf_dir) = (self.path("antrea-cni"), self.path("opt/bin"), self.path("etc/net.d"));
+            Installation { plugin: &plugin, bin_dir: &bin_dir, conf_dir: &conf_dir, socket }.install()
+        }
+
+        fn files(&self, directory: &str) -> Vec<String> {
+            let entries = fs::read_dir(self.path(directory)).unwrap();
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        }
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn plugin_and_configuration_are_written_once() {
+        let machine = Machine::new();
+        let (plugin, conflist) = (machine.path("opt/bin/antrea"), machine.path("etc/net.d/10-antrea.conflist"));
+        assert_eq!(machine.install().unwrap(), [Change::Written(plugin.clone()), Change::Written(conflist.clone())]);
+        assert_eq!((fs::read(&plugin).unwrap(), mode(&plugin), mode(&conflist)), (b"a program".to_vec(), 0o755, 0o644));
+        assert_eq!(machine.install().unwrap(), [Change::Kept(plugin.clone()), Change::Kept(conflist)]);
+        fs::set_permissions(&plugin, Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(machine.install().unwrap()[0], Change::Written(plugin.clone()));
+        assert_eq!(mode(&plugin), 0o755);
+        assert_eq!(
+            (machine.files("opt/bin"), machine.files("etc/net.d")),
+            (vec!["antrea".into()], vec!["10-antrea.conflist".into()])
+        );
+    }
+
+    #[test]
+    fn the_configuration_is_a_chain_that_antrea_begins() {
+        let machine = Machine::new();
+        machine.install_with(Path::new("/run/node-2/cni.sock")).unwrap();
+        let text = fs::read(machine.path("etc/net.d/10-antrea.conflist")).unwrap();
+        let list: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        let types: Vec<_> =
+            list["plugins"].as_array().unwrap().iter().map(|plugin| plugin["type"].as_str().unwrap()).collect();
+        assert_eq!(types, ["antrea", "portmap", "bandwidth"]);
+        assert_eq!(list["plugins"][0]["socket"], "/run/node-2/cni.sock");
+        assert_eq!((&list["name"], &list["cniVersion"]), (&json!("antrea"), &json!("0.4.0")));
+        machine.install().unwrap();
+        let text = fs::read_to_string(machine.path("etc/net.d/10-antrea.conflist")).unwrap();
+        assert!(!text.contains("socket"), "{text}");
+    }
+
+    #[test]
+    fn files_of_others_are_left_alone_and_our_old_one_is_not() {
+        let machine = Machine::new();
+        fs::create_dir_all(machine.path("etc/net.d")).unwrap();
+        for (name, text) in [("00-other.conflist", "other"), ("10-antrea.conf", "old"), ("10-antrea.conflist", "torn")]
+        {
+            fs::write(machine.path("etc/net.d").join(name), text).unwrap();
+        }
+        let old = machine.path("etc/net.d/10-antrea.conf");
+        assert_eq!(machine.install().unwrap().last(), Some(&Change::Removed(old)));
+        assert_eq!(machine.files("etc/net.d"), ["00-other.conflist", "10-antrea.conflist"]);
+        assert_eq!(fs::read(machine.path("etc/net.d/00-other.conflist")).unwrap(), b"other");
+    }
+
+    #[test]
+    fn a_plugin_that_runs_can_be_replaced() {
+        let machine = Machine::new();
+        fs::create_dir_all(machine.path("opt/bin")).unwrap();
+        fs::copy("/bin/sleep", machine.path("opt/bin/antrea")).unwrap();
+        let mut command = std::process::Command::new(machine.path("opt/bin/antrea"));
+        command.arg("60");
+        let running = testkit::Process::spawn(command).unwrap();
+        machine.install().unwrap();
+        assert_eq!(fs::read(machine.path("opt/bin/antrea")).unwrap(), b"a program");
+        drop(running);
+    }
+
+    #[test]
+    fn what_fails_is_named_with_a_fix_and_leaves_the_old_file() {
+        let machine = Machine::new();
+        machine.install().unwrap();
+        fs::remove_file(machine.path("antrea-cni")).unwrap();
+        let error = machine.install().unwrap_err().to_string();
+        assert!(
+            error.contains("antrea-cni: cannot read the plugin: No such file") && error.contains("--plugin"),
+            "{error}"
+        );
+        assert_eq!(fs::read(machine.path("opt/bin/antrea")).unwrap(), b"a program");
+
+        let machine = Machine::new();
+        fs::write(machine.path("opt"), "a file in the way").unwrap();
+        let error = machine.install().unwrap_err().to_string();
+        assert!(error.contains("opt/bin/antrea: cannot make its directory") && error.contains("--bin-dir"), "{error}");
+
+        let machine = Machine::new();
+        fs::create_dir_all(machine.path("etc/net.d/10-antrea.conflist")).unwrap();
+        let error = machine.install().unwrap_err().to_string();
+        assert!(error.contains("cannot put the new file in place: Is a directory"), "{error}");
+        assert_eq!(machine.files("etc/net.d"), ["10-antrea.conflist"]);
+    }
+}

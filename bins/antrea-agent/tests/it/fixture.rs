@@ -1,0 +1,210 @@
+//! A Node for a test: a namespace with its own Open vSwitch, Kubernetes API, agent and uplink to a namespace outside.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use api::cni::request::Command;
+use api::cni::{Attachment, AttachmentId, Call, ContainerId, Error, InterfaceName, Pod, Release};
+use apiserver::{ApiServer, Options};
+use serde_json::{Value, json};
+use testkit::process::Process;
+use testkit::wait::{PATIENCE, until};
+use testkit::{Netns, Ovs, Scratch};
+
+pub(crate) const NODE_IP: &str = "192.168.77.1";
+pub(crate) const OUTSIDE_IP: &str = "192.168.77.254";
+
+pub(crate) struct Node {
+    pub(crate) netns: Netns,
+    _outside: Netns,
+    pub(crate) ovs: Ovs,
+    pub(crate) api: ApiServer,
+    agent: Option<Process>,
+    dir: Scratch,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Node {
+    /// A Node whose agent is ready.
+    pub(crate) fn start(config: &str) -> Self {
+        let mut node = Self::without_agent(config);
+        node.start_agent();
+        node.wait_ready();
+        node
+    }
+
+    pub(crate) fn without_agent(config: &str) -> Self {
+        let (netns, outside) = (Netns::new().unwrap(), Netns::new().unwrap());
+        testkit::netns::veth_pair(&netns, "eth0", &outside, "eth0").unwrap();
+        for (side, v4, v6) in [(&netns, NODE_IP, "fd77::1"), (&outside, OUTSIDE_IP, "fd77::fe")] {
+            side.link_up("lo").unwrap();
+            side.add_address("eth0", &format!("{v4}/24")).unwrap();
+            side.add_address("eth0", &format!("{v6}/64")).unwrap();
+            side.link_up("eth0").unwrap();
+        }
+        let ovs = Ovs::start_in(&netns).unwrap();
+        let dir = Scratch::new().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        // A socket belongs to the namespace in which it was made, wherever it is used.
+        let start = || runtime.block_on(ApiServer::start(Options::default())).unwrap();
+        let api = netns.run(start).unwrap();
+        api.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();
+        let node = json!({
+            "metadata": {"name": "n1"},
+            "spec": {"podCIDR": "10.10.1.0/24", "podCIDRs": ["10.10.1.0/24", "fd10:1::/64"]},
+        });
+        api.local().create("v1", "nodes", "", node).unwrap();
+        let addresses = json!({"status": {"addresses": [
+            {"type": "InternalIP", "address": NODE_IP}, {"type": "InternalIP", "address": "fd77::1"},
+        ]}});
+        api.local().patch("v1", "nodes", "", "n1", "status", apiserver::Patch::Merge, &addresses).unwrap();
+        let text = format!(
+            "ovsRunDir: {}\ncniSocket: {}\nipamDir: {}\nclientConnection: {{kubeconfig: {}}}\n{config}\n",
+            ovs.dir().display(),
+            dir.path().join("cni.sock").display(),
+            dir.path().join("ipam").display(),
+            dir.path().join("kubeconfig").display(),
+        );
+        fs::write(dir.path().join("antrea-agent.conf"), text).unwrap();
+        Self { netns, _outside: outside, ovs, api, agent: None, dir, runtime }
+    }
+
+    pub(crate) fn start_agent(&mut self) {
+        let mut command = self.netns.command(env!("CARGO_BIN_EXE_antrea-agent"));
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.dir.path().join("agent.log")).unwrap();
+        command.arg("--config").arg(self.dir.path().join("antrea-agent.conf"));
+        command.env("NODE_NAME", "n1").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        self.agent = Some(Process::spawn(command).unwrap());
+    }
+
+    pub(crate) fn kill_agent(&mut self) {
+        self.agent.take().unwrap().kill().unwrap();
+    }
+
+    /// What the agent has logged, since it was first started.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("agent.log")).unwrap_or_default()
+    }
+
+    pub(crate) fn wait_ready(&self) {
+        let ready = || self.cni(&Command::Status).is_ok().then_some(());
+        until(format!("the agent is ready; its log: {}", self.log()), PATIENCE, ready).unwrap_or_else(|error| {
+            panic!("{error}\n{}", self.log());
+        });
+    }
+
+    pub(crate) fn cni(&self, command: &Command) -> Result<Option<Attachment>, Error> {
+        let socket = self.dir.path().join("cni.sock");
+        self.runtime.block_on(api::cni::client::call(&socket, command, Duration::from_secs(60)))
+    }
+
+    /// Attaches a Pod with this name.
+    pub(crate) fn add(&self, name: &str) -> PodNet {
+        let netns = Netns::new().unwrap();
+        netns.link_up("lo").unwrap();
+        let attachment = self.cni(&Command::Add(call(name, &netns.path()))).unwrap().unwrap();
+        let address =
+            |v4: bool| attachment.ips.iter().map(|ip| ip.address.addr()).find(|ip| ip.is_ipv4() == v4).unwrap();
+        PodNet { name: name.to_owned(), v4: address(true), v6: address(false), netns, attachment }
+    }
+
+    pub(crate) fn del(&self, pod: &PodNet) {
+        self.cni(&release(&pod.name)).unwrap();
+    }
+
+    /// Addresses that are taken, devices of Pods on the host, and rows of Pods in the database.
+    pub(crate) fn traces(&self) -> Vec<String> {
+        let mut traces: Vec<String> = fs::read_dir(self.dir.path().join("ipam"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.parse::<IpAddr>().is_ok())
+            .collect();
+        let is_pod = |name: &&str| name.contains('-') && !name.starts_with("antrea-") && !name.starts_with("ovs-");
+        let links = self.netns.ip(["-br", "link"]).unwrap();
+        let names = links.lines().filter_map(|line| line.split(['@', ' ']).next());
+        traces.extend(names.filter(is_pod).map(|name| format!("link {name}")));
+        let ports = self.ovs.vsctl(["list-ports", "br-int"]).unwrap();
+        traces.extend(ports.lines().filter(is_pod).map(|name| format!("port {name}")));
+        let chains = testkit::process::run(self.netns.command("nft").args(["list", "chains", "netdev"]), None).unwrap();
+        traces.extend(chains.lines().filter(|line| line.contains("chain ")).map(|line| line.trim().to_owned()));
+        traces.sort();
+        traces
+    }
+
+    /// The flows of the switch, without what differs from one look to the next.
+    pub(crate) fn flows(&self) -> Vec<String> {
+        let dump = self.ovs.ofctl(["--no-stats", "-O", "OpenFlow15", "dump-flows", "br-int"]).unwrap();
+        let mut flows: Vec<String> = dump.lines().filter(|line| line.contains("actions=")).map(str::to_owned).collect();
+        flows.sort();
+        flows
+    }
+
+    /// What the agent answers to a question.
+    pub(crate) fn ask(&self, path: &str) -> (u16, String) {
+        let token = fs::read_to_string(self.dir.path().join("loopback-client-token")).unwrap_or_default();
+        let mut command = self.netns.command("curl");
+        command.args(["-s", "-w", "\n%{http_code}", "-H", &format!("Authorization: Bearer {token}")]);
+        let told = testkit::process::run(command.arg(format!("http://127.0.0.1:10350{path}")), None).unwrap();
+        let (body, code) = told.trim_end().rsplit_once('\n').unwrap_or(("", told.trim_end()));
+        (code.parse().unwrap(), body.to_owned())
+    }
+
+    pub(crate) fn ask_json(&self, path: &str) -> Value {
+        serde_json::from_str(&self.ask(path).1).unwrap()
+    }
+
+    /// A metric without labels, or with the labels that are given with it.
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let page = self.ask("/metrics").1;
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();
+        line.parse().unwrap()
+    }
+}
+
+/// A Pod that is attached.
+pub(crate) struct PodNet {
+    pub(crate) name: String,
+    pub(crate) netns: Netns,
+    pub(crate) v4: IpAddr,
+    pub(crate) v6: IpAddr,
+    pub(crate) attachment: Attachment,
+}
+
+pub(crate) fn id(name: &str) -> AttachmentId {
+    AttachmentId {
+        container: ContainerId::new(format!("container-of-{name}")).unwrap(),
+        ifname: InterfaceName::new("eth0").unwrap(),
+    }
+}
+
+pub(crate) fn call(name: &str, netns: &Path) -> Call {
+    Call {
+        id: id(name),
+        network: "antrea".to_owned(),
+        netns: netns.display().to_string(),
+        pod: Pod::new("default", name, "").unwrap(),
+        mtu: None,
+        previous: None,
+    }
+}
+
+pub(crate) fn release(name: &str) -> Command {
+    Command::Del(Release { id: id(name), netns: None, pod: Some(Pod::new("default", name, "").unwrap()) })
+}
+
+/// Whether a ping from a namespace is answered, soon.
+pub(crate) fn reaches(from: &Netns, to: IpAddr) -> bool {
+    let ping = || {
+        let mut command = from.command("ping");
+        command.args(["-c1", "-W1", &to.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().unwrap().success().then_some(())
+    };
+    until(format!("{to} is reached"), Duration::from_secs(10), ping).is_ok()
+}
+
+pub(crate) fn nowhere() -> PathBuf {
+    PathBuf::from("/var/run/netns/that-is-gone")
+}

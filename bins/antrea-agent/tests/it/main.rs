@@ -1,0 +1,13 @@
+//! The agent as a Node runs it: the program itself, with a real Open vSwitch, a real kernel, and the embedded Kubernetes API.
+
+// `cfg(test)` marks the helpers as test code, where clippy allows `unwrap`.
+#[cfg(test)]
+mod command_line;
+#[cfg(test)]
+mod fixture;
+#[cfg(test)]
+mod pods;
+#[cfg(test)]
+mod repair;
+#[cfg(test)]
+mod restart;

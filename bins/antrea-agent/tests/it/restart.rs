@@ -1,0 +1,63 @@
+//! Agents and switches die and come back.
+
+use std::process::Stdio;
+
+use testkit::wait::{PATIENCE, until};
+
+use crate::fixture::{Node, reaches};
+
+#[test]
+fn an_agent_that_was_killed_tells_the_switch_nothing_and_loses_no_packet() {
+    let mut node = Node::start("");
+    let (one, two) = (node.add("one"), node.add("two"));
+    assert!(reaches(&one.netns, two.v4));
+    let before = node.flows();
+    let mut ping = one.netns.command("ping");
+    ping.args(["-c", "100", "-i", "0.02", "-W", "2", &two.v4.to_string()]).stdout(Stdio::piped());
+    let ping = ping.spawn().unwrap();
+    node.kill_agent();
+    assert_eq!(node.flows(), before, "the switch works without an agent");
+    node.start_agent();
+    node.wait_ready();
+    let told = String::from_utf8(ping.wait_with_output().unwrap().stdout).unwrap();
+    assert!(told.contains("100 received"), "{told}");
+    assert_eq!(node.flows(), before);
+    let told = |operation: &str| node.metric(&format!("antrea_agent_ovs_flow_ops_count{{operation=\"{operation}\"}}"));
+    assert_eq!((told("add"), told("delete")), (0, 0));
+    assert_eq!(node.metric("antrea_agent_local_pod_count"), 2);
+    node.del(&one);
+    node.del(&two);
+    assert_eq!(node.traces(), Vec::<String>::new());
+}
+
+#[test]
+fn a_switch_that_was_killed_gets_everything_back() {
+    let node = Node::start("");
+    let (one, two) = (node.add("one"), node.add("two"));
+    assert!(reaches(&one.netns, two.v4));
+    let before = node.flows();
+    node.ovs.kill_vswitchd().unwrap();
+    node.ovs.start_vswitchd().unwrap();
+    until("the flows are back", PATIENCE, || (node.flows() == before).then_some(())).unwrap();
+    assert!(reaches(&one.netns, two.v4) && reaches(&two.netns, one.v6));
+    let three = node.add("three");
+    assert!(reaches(&three.netns, one.v4));
+}
+
+#[test]
+fn a_pod_that_vanished_while_nobody_looked_is_cleaned_up_at_the_next_start() {
+    let mut node = Node::start("");
+    let (one, two) = (node.add("one"), node.add("two"));
+    node.kill_agent();
+    // With its namespace goes the cable.
+    let name = one.attachment.host().unwrap().name.clone();
+    drop(one);
+    let gone = || node.netns.ip(["link", "show", "dev", &name]).is_err().then_some(());
+    until("the kernel removes the device", PATIENCE, gone).unwrap();
+    node.start_agent();
+    node.wait_ready();
+    let told = node.ask_json("/v1/podinterfaces");
+    assert_eq!(told.as_array().unwrap().len(), 1, "{told}");
+    node.del(&two);
+    assert_eq!(node.traces(), Vec::<String>::new());
+}

@@ -1,0 +1,7 @@
+//! The crate from outside.
+
+// `cfg(test)` marks the helpers as test code, where clippy allows `unwrap`.
+#[cfg(test)]
+mod codegen;
+#[cfg(test)]
+mod socket;

@@ -1,0 +1,89 @@
+//! What to change so that the kernel holds what it should. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use types::host::{Address, Desired, Link, Neighbour, Observed, Op, Route};
+
+/// The changes that turn `observed` into `desired`, in an order in which they work: what is needed comes before what needs
+/// it, and packets lose their way only where nothing else is possible.
+///
+/// What is there and nobody wants is removed only if `sweep` says so: not before every source of `desired` is in sync.
+/// Nothing is asked of a device that is missing, except to be there.
+pub fn diff(desired: &Desired, observed: &Observed, sweep: bool) -> Vec<Op> {
+    let there = |device: &str| observed.links.contains_key(device) || !desired.links.contains_key(device);
+    let stale = stale_addresses(desired, observed, sweep);
+    // With a device's last address the kernel drops its routes and neighbours, with the first of a network the others of that.
+    let shaken: BTreeSet<&str> = stale.iter().map(|address| address.device.as_str()).collect();
+
+    let mut ops = Vec::new();
+    ops.extend(sysctls(desired, observed).map(|(key, value)| Op::SetSysctl(key, value)));
+    ops.extend(links(desired, observed).map(|(device, link)| Op::SetLink(device, link)));
+    ops.extend(stale.iter().cloned().cloned().map(Op::RemoveAddress));
+    let missing = |address: &&Address| !observed.addresses.contains(*address) || shaken.contains(&*address.device);
+    let addresses = desired.addresses.iter().filter(|address| there(&address.device));
+    ops.extend(addresses.filter(missing).cloned().map(Op::AddAddress));
+    let neighbours = wanted_neighbours(desired);
+    let unknown = |have: &&&Neighbour| !observed.neighbours.contains(**have) || shaken.contains(&*have.device);
+    let reachable = neighbours.values().filter(|neighbour| there(&neighbour.device));
+    ops.extend(reachable.filter(unknown).map(|neighbour| Op::PutNeighbour((*neighbour).clone())));
+    let routes = wanted_routes(desired);
+    let different = |route: &&Route| !observed.routes.contains(*route) || shaken.contains(&*route.device);
+    let routable = routes.values().filter(|route| there(&route.device));
+    ops.extend(routable.filter(different).cloned().map(Op::PutRoute));
+    ops.extend(desired.rules.difference(&observed.rules).cloned().map(Op::AddRule));
+    if let Some(firewall) = desired.firewall.as_ref().filter(|_| !observed.firewall_intact) {
+        ops.push(Op::ReplaceFirewall(firewall.clone()));
+    }
+    if sweep {
+        ops.extend(observed.rules.difference(&desired.rules).cloned().map(Op::RemoveRule));
+        let unwanted = |route: &&Route| !routes.contains_key(&(route.table, route.destination));
+        ops.extend(observed.routes.iter().filter(unwanted).cloned().map(Op::RemoveRoute));
+        let forgotten = |neighbour: &&Neighbour| !neighbours.contains_key(&(neighbour.device.as_str(), neighbour.ip));
+        ops.extend(observed.neighbours.iter().filter(forgotten).cloned().map(Op::RemoveNeighbour));
+    }
+    ops
+}
+
+fn sysctls<'a>(desired: &'a Desired, observed: &'a Observed) -> impl Iterator<Item = (String, String)> + 'a {
+    // A device's settings come and go with it.
+    let waits = |key: &str| {
+        let absent = |device: &&String| !observed.links.contains_key(*device);
+        desired.links.keys().filter(absent).any(|device| key.split('/').any(|part| part == device))
+    };
+    let all = desired.sysctls.iter().filter(move |(key, _)| !waits(key));
+    all.filter(|(key, value)| observed.sysctls.get(*key) != Some(*value))
+        .map(|(key, value)| (key.clone(), value.clone()))
+}
+
+fn links<'a>(desired: &'a Desired, observed: &'a Observed) -> impl Iterator<Item = (String, Link)> + 'a {
+    desired.links.iter().filter_map(|(device, want)| {
+        let Some(have) = observed.links.get(device) else { return Some((device.clone(), want.clone())) };
+        // Only what differs is set: to set an Ethernet address that is there makes every neighbour hear of it again.
+        let change = Link {
+            up: want.up,
+            mtu: want.mtu.filter(|mtu| have.mtu != Some(*mtu)),
+            mac: want.mac.filter(|mac| have.mac != Some(*mac)),
+        };
+        let differs = change.up != have.up || change.mtu.is_some() || change.mac.is_some();
+        differs.then(|| (device.clone(), change))
+    })
+}
+
+fn stale_addresses<'a>(desired: &'a Desired, observed: &'a Observed, sweep: bool) -> Vec<&'a Address> {
+    observed.addresses.difference(&desired.addresses).filter(|_| sweep).collect()
+}
+
+fn wanted_neighbours(desired: &Desired) -> BTreeMap<(&str, IpAddr), &Neighbour> {
+    desired.neighbours.iter().map(|neighbour| ((neighbour.device.as_str(), neighbour.ip), neighbour)).collect()
+}
+
+/// The routes by what makes them the same for the kernel, with destinations as it writes them: without bits of a host.
+fn wanted_routes(desired: &Desired) -> BTreeMap<(u32, IpNet), Route> {
+    let canonical = |route: &Route| Route { destination: route.destination.trunc(), ..route.clone() };
+    desired.routes.iter().map(canonical).map(|route| ((route.table, route.destination), route)).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! Offloads of a device, which `ethtool` calls `tx`, `sg`, `tso`, `gso`, `gro` and `rx`.
+
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
+
+use libc::{c_char, c_ulong};
+use nix::errno::Errno;
+
+/// Each with the numbers of the commands that set it and ask for it. Checksums come first: what depends on them goes with them.
+const OFFLOADS: [(&str, u32, u32); 6] = [
+    ("tx", 0x17, 0x16),
+    ("rx", 0x15, 0x14),
+    ("sg", 0x19, 0x18),
+    ("tso", 0x1f, 0x1e),
+    ("gso", 0x24, 0x23),
+    ("gro", 0x2c, 0x2b),
+];
+const SIOCETHTOOL: c_ulong = 0x8946;
+
+/// `struct ethtool_value`.
+#[repr(C)]
+struct Value {
+    command: u32,
+    data: u32,
+}
+
+/// `struct ifreq` as this request uses it.
+#[repr(C)]
+struct Request {
+    name: [c_char; libc::IFNAMSIZ],
+    value: *mut Value,
+    /// The rest of the union.
+    rest: [u8; 16],
+}
+
+/// The offloads of devices in the namespace in which this value was made.
+pub(crate) struct Offloads(UdpSocket);
+
+impl Offloads {
+    pub(crate) fn open() -> Result<Self, Errno> {
+        // Any socket will do; this one needs no unsafe code.
+        let any = (std::net::Ipv4Addr::UNSPECIFIED, 0);
+        UdpSocket::bind(any).map(Self).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
+    }
+
+    /// Turns them all off. One that the device cannot change (`EOPNOTSUPP`) is as it is.
+    pub(crate) fn turn_off(&self, device: &str) -> Result<(), Errno> {
+        for (_, set, _) in OFFLOADS {
+            match self.ioctl(device, &mut Value { command: set, data: 0 }) {
+                Ok(()) | Err(Errno::EOPNOTSUPP) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of those that are on.
+    pub(crate) fn on(&self, device: &str) -> Result<Vec<&'static str>, Errno> {
+        let mut on = Vec::new();
+        for (name, _, get) in OFFLOADS {
+            let mut value = Value { command: get, data: 0 };
+            match self.ioctl(device, &mut value) {
+                Ok(()) if value.data != 0 => on.push(name),
+                Ok(()) | Err(Errno::EOPNOTSUPP) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(on)
+    }
+
+    fn ioctl(&self, device: &str, value: &mut Value) -> Result<(), Errno> {
+        let mut request = Request { name: [0; libc::IFNAMSIZ], value, rest: [0; 16] };
+        // The last byte stays zero; a name that is too long is refused before.
+        for (to, from) in request.name.iter_mut().take(libc::IFNAMSIZ - 1).zip(device.bytes()) {
+            *to = from.cast_signed();
+        }
+        #[expect(unsafe_code, reason = "ioctl(2): the structures have the layout of the kernel's and outlive the call")]
+        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
+        Errno::result(result).map(drop)
+    }
+}

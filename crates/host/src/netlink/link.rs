@@ -1,0 +1,132 @@
+//! Devices.
+
+use std::os::fd::RawFd;
+
+use libc::{NLM_F_CREATE, NLM_F_EXCL, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK, RTM_SETLINK};
+use netlink_packet_core::Parseable;
+use netlink_packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkFlags,
+    LinkInfo, LinkMessage,
+};
+use types::Mac;
+use types::host::Link;
+
+use super::{Netlink, Refusal, Request};
+
+/// A device as the kernel describes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Device {
+    pub(crate) index: u32,
+    pub(crate) name: String,
+    pub(crate) up: bool,
+    pub(crate) mtu: u32,
+    pub(crate) mac: Option<Mac>,
+    /// The number of the device at the other end, where there is one.
+    pub(crate) peer: Option<u32>,
+}
+
+impl Device {
+    fn read(body: &[u8]) -> Option<Self> {
+        let message = LinkMessage::parse(body).ok()?;
+        let mut device = Self {
+            index: message.header.index,
+            name: String::new(),
+            up: message.header.flags.contains(LinkFlags::Up),
+            mtu: 0,
+            mac: None,
+            peer: None,
+        };
+        for attribute in message.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => device.name = name,
+                LinkAttribute::Mtu(mtu) => device.mtu = mtu,
+                LinkAttribute::Address(bytes) => device.mac = bytes.try_into().ok().map(Mac),
+                LinkAttribute::Link(index) => device.peer = Some(index),
+                _ => {}
+            }
+        }
+        Some(device)
+    }
+}
+
+/// One end of a cable.
+pub(crate) struct End<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) mtu: u32,
+    pub(crate) mac: Option<Mac>,
+}
+
+impl End<'_> {
+    fn attributes(&self) -> Vec<LinkAttribute> {
+        let mac = self.mac.map(|mac| LinkAttribute::Address(mac.0.to_vec()));
+        [LinkAttribute::IfName(self.name.to_owned()), LinkAttribute::Mtu(self.mtu)].into_iter().chain(mac).collect()
+    }
+}
+
+/// What the kernel says of a device.
+pub(crate) fn get(netlink: &mut Netlink, name: &str) -> Result<Option<Device>, Refusal> {
+    ask(netlink, named(name, [brief()]))
+}
+
+/// What the kernel says of the device with a number.
+pub(crate) fn get_index(netlink: &mut Netlink, index: u32) -> Result<Option<Device>, Refusal> {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message.attributes = vec![brief()];
+    ask(netlink, message)
+}
+
+fn ask(netlink: &mut Netlink, message: LinkMessage) -> Result<Option<Device>, Refusal> {
+    netlink.get(&Request::new(RTM_GETLINK, 0, &message), |message| Device::read(message.body))
+}
+
+/// Counters are half of an answer.
+fn brief() -> LinkAttribute {
+    LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])
+}
+
+/// Makes a cable, whose far end comes into being in another namespace, and both ends down.
+pub(crate) fn cable(near: &End<'_>, far: &End<'_>, far_netns: RawFd) -> Request {
+    let mut peer = LinkMessage::default();
+    peer.attributes = far.attributes();
+    peer.attributes.push(LinkAttribute::NetNsFd(far_netns));
+    let mut message = LinkMessage::default();
+    message.attributes = near.attributes();
+    message.attributes.push(LinkAttribute::LinkInfo(vec![
+        LinkInfo::Kind(InfoKind::Veth),
+        LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+    ]));
+    Request::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &message)
+}
+
+/// Sets a device as it should be.
+pub(crate) fn set(name: &str, link: &Link) -> Request {
+    let mtu = link.mtu.map(LinkAttribute::Mtu);
+    let mac = link.mac.map(|mac| LinkAttribute::Address(mac.0.to_vec()));
+    let mut message = named(name, mtu.into_iter().chain(mac));
+    message.header.change_mask = LinkFlags::Up;
+    message.header.flags = if link.up { LinkFlags::Up } else { LinkFlags::empty() };
+    Request::new(RTM_SETLINK, 0, &message)
+}
+
+/// The kernel does not give the device an IPv6 address of its own.
+pub(crate) fn no_own_address(name: &str) -> Request {
+    let inet6 = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
+    Request::new(RTM_SETLINK, 0, &named(name, [LinkAttribute::AfSpecUnspec(vec![inet6])]))
+}
+
+/// Sets a device up.
+pub(crate) fn up(name: &str) -> Request {
+    set(name, &Link { up: true, mtu: None, mac: None })
+}
+
+/// Removes a device, and with it the other end of its cable.
+pub(crate) fn delete(name: &str) -> Request {
+    Request::new(RTM_DELLINK, 0, &named(name, []))
+}
+
+fn named(name: &str, attributes: impl IntoIterator<Item = LinkAttribute>) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.attributes = [LinkAttribute::IfName(name.to_owned())].into_iter().chain(attributes).collect();
+    message
+}

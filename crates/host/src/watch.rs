@@ -1,0 +1,172 @@
+//! Hearing at once that somebody changed what is ours.
+//!
+//! The kernel tells of every change, our own too: who hears of one looks again ([`crate::Kernel::observe`]), and finds
+//! nothing to do after its own.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use netlink_packet_core::Parseable;
+use netlink_packet_route::address::AddressMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage};
+use netlink_sys::Socket;
+use tokio::io::unix::AsyncFd;
+use types::host::ROUTE_PROTOCOL;
+
+use crate::error::Error;
+use crate::netlink::{Message, Netlink, link, messages};
+use crate::sink::is_about_our_rules;
+
+/// Something of ours may have changed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Change {
+    /// A device, or whether it exists.
+    Links,
+    /// Addresses of a device.
+    Addresses,
+    /// Routes.
+    Routes,
+    /// Neighbours.
+    Neighbours,
+    /// Rules of the routing policy.
+    Rules,
+    /// Our rules in nftables.
+    Firewall,
+}
+
+const ALL: [Change; 6] =
+    [Change::Links, Change::Addresses, Change::Routes, Change::Neighbours, Change::Rules, Change::Firewall];
+
+/// The groups of `NETLINK_ROUTE` that tell of links, neighbours, addresses, routes and rules.
+const ROUTE_GROUPS: [u32; 8] = [1, 3, 5, 7, 8, 9, 11, 19];
+/// The group of `NETLINK_NETFILTER` that tells of nftables.
+const NFTABLES_GROUP: u32 = 7;
+
+/// Listens to the kernel, in the namespace of the thread that opened it. Needs tokio.
+#[derive(Debug)]
+pub struct Watch {
+    route: Listener,
+    netfilter: Listener,
+    ours: Ours,
+}
+
+/// Our devices, by name and by the numbers they have now.
+#[derive(Debug)]
+struct Ours {
+    names: BTreeSet<String>,
+    indices: BTreeSet<u32>,
+}
+
+impl Watch {
+    /// Listens for changes of the devices named, and of whatever carries our mark.
+    pub fn open(devices: impl IntoIterator<Item = String>) -> Result<Self, Error> {
+        let doing = "cannot listen to the kernel's changes";
+        let names: BTreeSet<_> = devices.into_iter().collect();
+        let route = Listener::open(netlink_sys::protocols::NETLINK_ROUTE, &ROUTE_GROUPS).map_err(Error::io(doing))?;
+        let netfilter = Listener::open(netlink_sys::protocols::NETLINK_NETFILTER, &[NFTABLES_GROUP]);
+        let netfilter = netfilter.map_err(Error::io(doing))?;
+        // Asked after listening has begun, so that no device comes unnoticed in between.
+        let mut netlink = Netlink::route().map_err(Error::refused(doing))?;
+        let mut indices = BTreeSet::new();
+        for name in &names {
+            indices.extend(link::get(&mut netlink, name).map_err(Error::refused(doing))?.map(|device| device.index));
+        }
+        Ok(Self { route, netfilter, ours: Ours { names, indices } })
+    }
+
+    /// Waits until something may have changed, and gives what. Can be cancelled without missing anything.
+    pub async fn changed(&mut self) -> Result<BTreeSet<Change>, Error> {
+        let doing = "cannot listen to the kernel's changes";
+        loop {
+            let changes = tokio::select! {
+                changes = self.route.hear(|message| self.ours.change(message)) => changes,
+                changes = self.netfilter.hear(|message| is_about_our_rules(message.body).then_some(Change::Firewall)) => changes,
+            };
+            let changes = changes.map_err(Error::io(doing))?;
+            if !changes.is_empty() {
+                return Ok(changes);
+            }
+        }
+    }
+}
+
+impl Ours {
+    /// What a message of the kernel may mean for us.
+    fn change(&mut self, message: Message<'_>) -> Option<Change> {
+        match message.kind {
+            libc::RTM_NEWLINK | libc::RTM_DELLINK => self.link(message),
+            libc::RTM_NEWADDR | libc::RTM_DELADDR => {
+                let index = AddressMessage::parse(message.body).ok()?.header.index;
+                self.indices.contains(&index).then_some(Change::Addresses)
+            }
+            libc::RTM_NEWROUTE | libc::RTM_DELROUTE => {
+                // `rtm_protocol`, read before anybody has to understand the rest.
+                (message.body.get(5) == Some(&ROUTE_PROTOCOL)).then_some(Change::Routes)
+            }
+            libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH => {
+                let neighbour = NeighbourMessage::parse(message.body).ok()?;
+                let is_ours = |attribute: &NeighbourAttribute| matches!(attribute, NeighbourAttribute::Protocol(p) if u8::from(*p) == ROUTE_PROTOCOL);
+                neighbour.attributes.iter().any(is_ours).then_some(Change::Neighbours)
+            }
+            libc::RTM_NEWRULE | libc::RTM_DELRULE => Some(Change::Rules),
+            _ => None,
+        }
+    }
+
+    fn link(&mut self, message: Message<'_>) -> Option<Change> {
+        let link = LinkMessage::parse(message.body).ok()?;
+        let index = link.header.index;
+        let name = link.attributes.iter().find_map(|attribute| match attribute {
+            LinkAttribute::IfName(name) => Some(name),
+            _ => None,
+        });
+        let named = name.is_some_and(|name| self.names.contains(name));
+        let known = match message.kind == libc::RTM_NEWLINK && named {
+            true => !self.indices.insert(index),
+            false => self.indices.remove(&index),
+        };
+        (named || known).then_some(Change::Links)
+    }
+}
+
+/// A socket that hears everything in its groups.
+#[derive(Debug)]
+struct Listener {
+    socket: AsyncFd<Socket>,
+    buffer: Vec<u8>,
+}
+
+impl Listener {
+    fn open(protocol: isize, groups: &[u32]) -> io::Result<Self> {
+        let mut socket = Socket::new(protocol)?;
+        socket.bind_auto()?;
+        socket.set_non_blocking(true)?;
+        for group in groups {
+            socket.add_membership(*group)?;
+        }
+        #[expect(
+            unsafe_code,
+            reason = "the socket owns its descriptor, always gives the same, and goes with the AsyncFd"
+        )]
+        let socket = unsafe { AsyncFd::register(socket)? };
+        Ok(Self { socket, buffer: Vec::with_capacity(32 << 10) })
+    }
+
+    /// Waits for something to come, and reads all of it. When more has come than could be kept, anything may have changed.
+    async fn hear(&mut self, mut read: impl FnMut(Message<'_>) -> Option<Change>) -> io::Result<BTreeSet<Change>> {
+        let mut ready = self.socket.readable().await?;
+        let mut changes = BTreeSet::new();
+        loop {
+            self.buffer.clear();
+            match ready.try_io(|socket| socket.get_ref().recv(&mut self.buffer, 0)) {
+                Ok(Ok(_)) => changes.extend(messages(&self.buffer).filter_map(&mut read)),
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(Err(error)) if error.raw_os_error() == Some(libc::ENOBUFS) => changes.extend(ALL),
+                Ok(Err(error)) => return Err(error),
+                // Nothing more has come.
+                Err(_) => return Ok(changes),
+            }
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Against the real kernel, in namespaces of its own.
+
+// `cfg(test)` marks the helpers as test code, where clippy allows `unwrap`.
+#[cfg(test)]
+mod firewall;
+#[cfg(test)]
+mod ipam;
+#[cfg(test)]
+mod netns;
+#[cfg(test)]
+mod pods;
+#[cfg(test)]
+mod state;
+#[cfg(test)]
+mod watch;

@@ -1,0 +1,67 @@
+//! What happens to a Node.
+
+use std::net::IpAddr;
+
+use openflow::port::Port;
+use types::node::Node;
+use types::service::{EndpointSlice, Service};
+use types::{Mac, ObjectName};
+
+/// Something new about an object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change<T> {
+    /// It is there, and like this.
+    Set(T),
+    /// It is gone.
+    Gone(ObjectName),
+}
+
+/// Whence the brain knows what it knows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Source {
+    /// The cluster's Nodes.
+    Nodes,
+    /// Its Services.
+    Services,
+    /// Their endpoints.
+    EndpointSlices,
+    /// The Pods that are attached to the bridge.
+    Interfaces,
+}
+
+impl Source {
+    /// All that have to be in sync before anything is swept.
+    pub const ALL: [Source; 4] = [Source::Nodes, Source::Services, Source::EndpointSlices, Source::Interfaces];
+}
+
+/// A Pod's end at the bridge.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Interface {
+    /// Its name on the host.
+    pub name: String,
+    /// The Pod.
+    pub pod: ObjectName,
+    /// Its port on the bridge.
+    pub port: Port,
+    /// The Pod's Ethernet address.
+    pub mac: Mac,
+    /// The Pod's addresses, at most one a family.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// Something that happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// To a Node of the cluster, perhaps this one.
+    Node(Change<Node>),
+    /// To a Service.
+    Service(Change<Box<Service>>),
+    /// To some of the endpoints of a Service.
+    EndpointSlice(Change<EndpointSlice>),
+    /// A Pod was attached to the bridge, or is attached otherwise than before.
+    Attached(Interface),
+    /// The interface with this name is no longer attached.
+    Detached(String),
+    /// Everything that a source knows has been said.
+    Synced(Source),
+}

@@ -1,0 +1,66 @@
+//! Whose flows and groups those in the switch are.
+
+use std::fmt;
+
+use delta::{StableHasher, StableKey};
+use types::ObjectName;
+use types::meta::Protocol;
+
+/// A port of a Service in one family.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ServiceKey {
+    /// The Service.
+    pub service: ObjectName,
+    /// The port's name; empty if it has none.
+    pub port: String,
+    /// The port's protocol.
+    pub protocol: Protocol,
+    /// Whether of IPv6.
+    pub ipv6: bool,
+}
+
+impl fmt::Display for ServiceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.service)?;
+        if self.port.is_empty() { Ok(()) } else { write!(f, ":{}", self.port) }
+    }
+}
+
+impl StableKey for ServiceKey {
+    fn feed(&self, hash: &mut StableHasher) {
+        self.service.namespace.feed(hash);
+        self.service.name.feed(hash);
+        self.port.feed(hash);
+        let protocol = match self.protocol {
+            Protocol::Tcp => 6u8,
+            Protocol::Udp => 17,
+            Protocol::Sctp => 132,
+        };
+        protocol.feed(hash);
+        u8::from(self.ipv6).feed(hash);
+    }
+}
+
+/// Who wants a flow or a group.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Owner {
+    /// The Node itself.
+    Node,
+    /// A Pod, by the name of its interface.
+    Interface(String),
+    /// Another Node.
+    Peer(String),
+    /// A Service.
+    Service(ServiceKey),
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Owner::Node => f.write_str("Node"),
+            Owner::Interface(name) => write!(f, "interface {name}"),
+            Owner::Peer(name) => write!(f, "Node {name}"),
+            Owner::Service(key) => write!(f, "Service {key}"),
+        }
+    }
+}

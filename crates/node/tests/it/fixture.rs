@@ -1,0 +1,105 @@
+use node::{Brain, Change, Event, Interface, Own, Source, local_addresses};
+use openflow::port::Port;
+use pipeline::model::{Datapath, Features, Gateway, Mode};
+use serde_json::json;
+use types::node::Node;
+use types::service::{EndpointSlice, Service};
+use types::{Mac, ObjectName};
+
+/// Node `n<index>`: Pods in 10.10.<index>.0/24 and fd10:<index>::/64, itself at 192.168.77.<index>.
+pub(crate) fn node(index: u8) -> Node {
+    let cidrs = [format!("10.10.{index}.0/24"), format!("fd10:{index}::/64")];
+    node_with(&format!("n{index}"), &format!("192.168.77.{index}"), &cidrs)
+}
+
+pub(crate) fn node_with(name: &str, address: &str, cidrs: &[String]) -> Node {
+    serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs},
+        "status": {"addresses": [{"type": "InternalIP", "address": address}]},
+    }))
+    .unwrap()
+}
+
+/// This Node is `n1`, in the subnet 192.168.77.0/24.
+pub(crate) fn own(mode: Mode) -> Own {
+    let gateway = Gateway { port: Port(2), mac: Mac([2, 0, 0, 0, 0, 1]) };
+    Own {
+        name: "n1".to_owned(),
+        mode,
+        features: Features::default(),
+        datapath: Datapath::Netdev,
+        gateway_device: "antrea-gw0".to_owned(),
+        gateway,
+        tunnels: vec![Port(1)],
+        tunnel_port: Some(6081),
+        addresses: local_addresses(&node(1)).unwrap(),
+        transport_device: "eth0".to_owned(),
+        transport_subnets: vec!["192.168.77.0/24".parse().unwrap()],
+        mtu: 1450,
+        no_snat: false,
+        node_port_addresses: vec!["192.168.77.1".parse().unwrap(), "127.0.0.1".parse().unwrap()],
+        service_cidrs: Vec::new(),
+    }
+}
+
+/// A brain that knows that it has been told everything.
+pub(crate) fn synced(mode: Mode) -> Brain {
+    let mut brain = Brain::new(own(mode));
+    for source in Source::ALL {
+        brain.handle(Event::Synced(source));
+    }
+    brain
+}
+
+pub(crate) fn service(index: u8, node_port: u16) -> Service {
+    serde_json::from_value(json!({
+        "metadata": {"namespace": "shop", "name": format!("s{index}")},
+        "spec": {
+            "type": if node_port == 0 { "ClusterIP" } else { "NodePort" },
+            "clusterIP": format!("10.96.0.{index}"),
+            "clusterIPs": [format!("10.96.0.{index}")],
+            "ports": [{"name": "web", "port": 80, "protocol": "TCP", "nodePort": node_port}],
+        },
+    }))
+    .unwrap()
+}
+
+/// Endpoints of Service `s<index>`: Pods with these last bytes on Node `n1`.
+pub(crate) fn slice(index: u8, pods: &[u8]) -> EndpointSlice {
+    let endpoint = |pod: &u8| json!({"addresses": [format!("10.10.1.{pod}")], "nodeName": "n1"});
+    serde_json::from_value(json!({
+        "metadata": {
+            "namespace": "shop", "name": format!("s{index}-x"),
+            "labels": {"kubernetes.io/service-name": format!("s{index}")},
+        },
+        "addressType": "IPv4",
+        "endpoints": pods.iter().map(endpoint).collect::<Vec<_>>(),
+        "ports": [{"name": "web", "port": 8080, "protocol": "TCP"}],
+    }))
+    .unwrap()
+}
+
+pub(crate) fn interface(index: u8) -> Interface {
+    Interface {
+        name: format!("pod{index}-abcdef"),
+        pod: name(&format!("p{index}")),
+        port: Port(u32::from(index)),
+        mac: Mac([0x0a, 0x58, 10, 10, 1, index]),
+        addresses: vec![format!("10.10.1.{index}").parse().unwrap()],
+    }
+}
+
+pub(crate) fn name(name: &str) -> ObjectName {
+    ObjectName { namespace: "shop".to_owned(), name: name.to_owned() }
+}
+
+pub(crate) fn set_service(service: Service) -> Event {
+    Event::Service(Change::Set(Box::new(service)))
+}
+
+pub(crate) fn flows(brain: &mut Brain) -> Vec<String> {
+    let mut flows: Vec<String> = brain.switch().desired_flows().map(|flow| flow.to_string()).collect();
+    flows.sort();
+    flows
+}

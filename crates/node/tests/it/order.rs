@@ -1,0 +1,74 @@
+//! What follows depends on what is true now, never on the way there.
+
+use node::{Brain, Change, Event, Source};
+use pipeline::model::Mode;
+use proptest::prelude::*;
+use types::ObjectName;
+
+use crate::fixture::*;
+
+fn event() -> impl Strategy<Value = Event> {
+    let gone_node = |n: u8| Event::Node(Change::Gone(ObjectName { namespace: String::new(), name: format!("n{n}") }));
+    let overlapping = |n: u8| node_with(&format!("n{n}"), &format!("192.168.77.{n}"), &["10.10.0.0/20".to_owned()]);
+    prop_oneof![
+        (1..5u8).prop_map(|n| Event::Node(Change::Set(node(n)))),
+        (2..5u8).prop_map(move |n| Event::Node(Change::Set(overlapping(n)))),
+        (2..5u8).prop_map(gone_node),
+        (1..4u8, prop_oneof![Just(0), Just(30001), Just(30002)]).prop_map(|(n, port)| set_service(service(n, port))),
+        (1..4u8).prop_map(|n| Event::Service(Change::Gone(name(&format!("s{n}"))))),
+        (1..4u8, proptest::collection::vec(5..9u8, 0..4))
+            .prop_map(|(n, pods)| Event::EndpointSlice(Change::Set(slice(n, &pods)))),
+        // A slice changes hands: it has the name of one Service's and the label of another.
+        (1..4u8, 1..4u8).prop_map(|(n, of)| {
+            let mut moved = slice(of, &[5]);
+            moved.metadata.name = format!("s{n}-x");
+            Event::EndpointSlice(Change::Set(moved))
+        }),
+        (1..4u8).prop_map(|n| Event::EndpointSlice(Change::Gone(name(&format!("s{n}-x"))))),
+        (5..9u8).prop_map(|n| Event::Attached(interface(n))),
+        (5..9u8).prop_map(|n| Event::Detached(format!("pod{n}-abcdef"))),
+    ]
+}
+
+/// What an event is about.
+fn subject(event: &Event) -> String {
+    match event {
+        Event::Node(Change::Set(node)) => format!("node {}", node.metadata.name),
+        Event::Node(Change::Gone(name)) => format!("node {}", name.name),
+        Event::Service(Change::Set(service)) => format!("service {}", service.metadata.name),
+        Event::Service(Change::Gone(name)) => format!("service {}", name.name),
+        Event::EndpointSlice(Change::Set(slice)) => format!("slice {}", slice.metadata.name),
+        Event::EndpointSlice(Change::Gone(name)) => format!("slice {}", name.name),
+        Event::Attached(interface) => format!("interface {}", interface.name),
+        Event::Detached(name) => format!("interface {name}"),
+        Event::Synced(source) => format!("{source:?}"),
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_last_word_about_each_object_decides(events in proptest::collection::vec(event(), 0..60), syncs in 0..60usize) {
+        let mut walked = Brain::new(own(Mode::Hybrid));
+        for (index, event) in events.iter().enumerate() {
+            if index == syncs {
+                Source::ALL.into_iter().for_each(|source| walked.handle(Event::Synced(source)));
+            }
+            walked.handle(event.clone());
+        }
+        Source::ALL.into_iter().for_each(|source| walked.handle(Event::Synced(source)));
+
+        // The last words alone, in another order, told before anything is in sync.
+        let mut direct = Brain::new(own(Mode::Hybrid));
+        let last = events.iter().enumerate().filter(|(index, event)| {
+            !events[index + 1..].iter().any(|later| subject(later) == subject(event))
+        });
+        let mut last: Vec<&Event> = last.map(|(_, event)| event).collect();
+        last.sort_by_key(|event| subject(event));
+        last.into_iter().for_each(|event| direct.handle(event.clone()));
+        Source::ALL.into_iter().for_each(|source| direct.handle(Event::Synced(source)));
+
+        prop_assert_eq!(flows(&mut walked), flows(&mut direct));
+        prop_assert_eq!(walked.host(), direct.host());
+        prop_assert_eq!(walked.problems(), direct.problems());
+    }
+}
