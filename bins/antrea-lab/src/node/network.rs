@@ -14,9 +14,9 @@ use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 use super::daemon::{self, Pauses, Program};
-use crate::plan::{Network, Node, POD_NETS, Plan, SERVICE_NETS};
+use crate::plan::{Mode, Network, Node, POD_NETS, Plan, SERVICE_NETS};
 use crate::state::Home;
-use crate::system::feed;
+use crate::system::{feed, run};
 
 /// Where CNI configurations are.
 pub(crate) const CONFIGURATIONS: &str = "/etc/cni/net.d";
@@ -24,6 +24,8 @@ pub(crate) const CONFIGURATIONS: &str = "/etc/cni/net.d";
 pub(crate) const PLUGINS: &str = "/opt/cni/bin";
 /// Where Debian has its plugins.
 const DEBIAN_PLUGINS: &str = "/usr/lib/cni";
+/// Where an administrator puts programs.
+const PROGRAMS: &str = "/usr/local/bin";
 /// Where antrea-agent listens for antrea-cni.
 const CNI_SOCKET: &str = "/run/antrea/cni.sock";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -46,17 +48,13 @@ fn link_plugins(from: &Path) -> Result<()> {
     Ok(())
 }
 
+/// What a Node's administrator does: puts the programs in place, starts the agent, installs the plugin.
 async fn antrea(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
     let programs = home.path().join("bin");
-    fs::copy(programs.join("antrea-cni"), Path::new(PLUGINS).join("antrea")).context("cannot install antrea-cni")?;
-    let conflist = json!({
-        "cniVersion": "0.3.0", "name": "antrea",
-        "plugins": [
-            {"type": "antrea", "ipam": {"type": "host-local"}},
-            {"type": "portmap", "capabilities": {"portMappings": true}},
-            {"type": "bandwidth", "capabilities": {"bandwidth": true}},
-        ],
-    });
+    for name in ["antrea-agent", "antrea-cni"] {
+        let to = Path::new(PROGRAMS).join(name);
+        fs::copy(programs.join(name), &to).with_context(|| format!("cannot install {}", to.display()))?;
+    }
     let directory = home.node(&node.name);
     let configuration = directory.join("antrea-agent.conf");
     fs::write(&configuration, agent_configuration(home, plan))?;
@@ -66,7 +64,6 @@ async fn antrea(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
         environment: vec![("NODE_NAME".into(), node.name.clone())],
         log: directory.join("antrea-agent.log"),
     };
-    fs::copy(programs.join("antrea-agent"), agent.name).context("cannot install antrea-agent")?;
     let mut child = agent.start()?;
     let (deadline, mut pauses) = (Instant::now() + PATIENCE, Pauses::default());
     while UnixStream::connect(CNI_SOCKET).await.is_err() {
@@ -78,16 +75,18 @@ async fn antrea(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
         }
         tokio::time::sleep_until(Instant::now() + pauses.next()).await;
     }
+    let mut install = std::process::Command::new(agent.name);
+    run(install.arg("install-cni").arg("--config").arg(&configuration))?;
     tokio::spawn(daemon::keep(agent, child, async || Ok(())));
-    configure("10-antrea.conflist", &conflist)
+    Ok(())
 }
 
 /// Antrea's configuration file, which is YAML; JSON is that too.
 fn agent_configuration(home: &Home, plan: &Plan) -> String {
     let mode = match plan.mode {
-        crate::plan::Mode::Encap => "encap",
-        crate::plan::Mode::NoEncap => "noEncap",
-        crate::plan::Mode::Hybrid => "hybrid",
+        Mode::Encap => "encap",
+        Mode::NoEncap => "noEncap",
+        Mode::Hybrid => "hybrid",
     };
     let configuration = json!({
         "trafficEncapMode": mode,
@@ -95,7 +94,8 @@ fn agent_configuration(home: &Home, plan: &Plan) -> String {
         "serviceCIDR": SERVICE_NETS[0],
         "serviceCIDRv6": SERVICE_NETS[1],
         "ovsDatapathType": "netdev",
-        "disableTXChecksumOffload": true,
+        // There is no kube-proxy here.
+        "antreaProxy": {"proxyAll": true},
         "clientConnection": {"kubeconfig": home.node_kubeconfig()},
     });
     format!("{configuration:#}\n")

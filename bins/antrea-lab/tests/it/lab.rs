@@ -27,7 +27,7 @@ pub(crate) struct Lab {
 
 static SHARED: LazyLock<Lab> = LazyLock::new(|| {
     let base = std::env::temp_dir().join(format!("antrea-lab-{}", std::process::id()));
-    Lab::start_in(base, None, "shared", 3)
+    Lab::start_in(base, None, "shared", 3, &["--network", "bridge"])
 });
 
 impl Lab {
@@ -36,15 +36,20 @@ impl Lab {
         &SHARED
     }
 
-    /// One of its own.
+    /// One of its own, where Debian's plugin connects the Pods.
     pub(crate) fn start(name: &'static str, nodes: u16) -> Self {
-        let scratch = Scratch::new().unwrap();
-        Self::start_in(scratch.path().join("labs"), Some(scratch), name, nodes)
+        Self::start_with(name, nodes, &["--network", "bridge"])
     }
 
-    fn start_in(base: PathBuf, scratch: Option<Scratch>, name: &'static str, nodes: u16) -> Self {
+    /// One of its own.
+    pub(crate) fn start_with(name: &'static str, nodes: u16, arguments: &[&str]) -> Self {
+        let scratch = Scratch::new().unwrap();
+        Self::start_in(scratch.path().join("labs"), Some(scratch), name, nodes, arguments)
+    }
+
+    fn start_in(base: PathBuf, scratch: Option<Scratch>, name: &'static str, nodes: u16, arguments: &[&str]) -> Self {
         let mut up = program(&base);
-        up.args(["up", "--network", "bridge", "--name", name, "--nodes", &nodes.to_string()]);
+        up.args(["up", "--name", name, "--nodes", &nodes.to_string()]).args(arguments);
         let mut process = Process::spawn(up).unwrap();
         let ready = || {
             assert_eq!(process.ended().unwrap(), None, "the lab does not come up");
