@@ -16,3 +16,10 @@ use std::io::Write;
 pub(crate) fn say(text: impl AsRef<str>) {
     let _ = writeln!(std::io::stdout(), "{}", text.as_ref());
 }
+
+/// How to call this program for a lab, as it was called this time.
+pub(crate) fn call(command: &str, lab: &str) -> String {
+    let me = std::env::args().next().unwrap_or_else(|| "antrea-lab".to_owned());
+    let name = if lab == "lab" { String::new() } else { format!(" --name {lab}") };
+    format!("{me} {command}{name}")
+}

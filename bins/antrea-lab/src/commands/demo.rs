@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 use kube::api::ListParams;
 
-use super::{check, say};
+use super::{call, check, say};
 use crate::Which;
 use crate::check::table;
 use crate::client;
@@ -37,17 +37,12 @@ pub(crate) async fn run(which: Which) -> Result<()> {
         say("Debian's bridge plugin knows neither Services nor policies: it is no wonder that they do not work.");
         say("");
     }
-    let name = if which.name == "lab" { String::new() } else { format!(" --name {}", which.name) };
     let address = database_address(&client).await.unwrap_or_else(|| "ADDRESS".to_owned());
     say("Try next:");
-    say(format!(
-        "  antrea-lab exec{name} frontend -- curl -s http://{address}:5432/clientip    # a front end asks the database"
-    ));
-    say(format!("  antrea-lab node{name} node-1 -- ovs-vsctl show                             # the switch of a Node"));
-    say(format!(
-        "  antrea-lab check{name} --svg matrix.svg                                    # the matrix, as a picture"
-    ));
-    say(format!("`antrea-lab down{name}` ends it all."));
+    say(format!("  {} frontend -- curl -s http://{address}:5432/clientip", call("exec", &which.name)));
+    say(format!("  {} node-1 -- ovs-ofctl -O OpenFlow15 dump-flows br-int", call("node", &which.name)));
+    say(format!("  {} --svg matrix.svg", call("check", &which.name)));
+    say(format!("and, when you have seen enough: {}", call("down", &which.name)));
     Ok(())
 }
 

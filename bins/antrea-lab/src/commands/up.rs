@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::say;
+use super::{call, say};
 use crate::Which;
 use crate::plan::{self, Kubernetes, MOST_NODES, Mode, Network, Plan, Tunnel};
 use crate::progress::News;
@@ -117,11 +117,10 @@ async fn end(mut child: Child, code: u8) -> Result<ExitCode> {
 }
 
 fn hints(home: &Home, options: &Options) {
-    let name = if options.which.name == "lab" { String::new() } else { format!(" --name {}", options.which.name) };
-    say(format!("  antrea-lab status{name}"));
+    say(format!("  {}", call("status", &options.which.name)));
     say(format!("  export KUBECONFIG={}", home.kubeconfig().display()));
     if options.detach {
-        say(format!("  antrea-lab down{name}"));
+        say(format!("  {}", call("down", &options.which.name)));
     }
 }
 
