@@ -19,8 +19,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::{Timestamp, Unit};
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -32,6 +33,8 @@ use crate::node::daemon::Pauses;
 use crate::plan::{self, Network, Node, Plan};
 use crate::state::Home;
 
+/// How often a Node says that it is alive; after four times that, the real control plane takes it for dead.
+const HEARTBEAT: Duration = Duration::from_secs(10);
 /// How long the API may take to come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -76,6 +79,7 @@ impl Kubelet {
         let mine = watcher::Config::default().fields(&format!("spec.nodeName={}", self.context.node.name));
         let mut events = watcher(api, mine).default_backoff().boxed();
         let (ended, mut ends) = mpsc::unbounded_channel();
+        let mut heartbeat = tokio::time::interval(HEARTBEAT);
         let mut pods = Pods { context: self.context, workers: BTreeMap::new(), ended };
         let mut listed = Vec::new();
         loop {
@@ -96,6 +100,10 @@ impl Kubelet {
                     Err(error) => tracing::warn!("the watch of Pods: {error}"),
                 },
                 Some(uid) = ends.recv() => drop(pods.workers.remove(&uid)),
+                _ = heartbeat.tick() => {
+                    let context = pods.context.clone();
+                    tokio::spawn(async move { context.renew_lease().await });
+                }
             }
         }
     }
@@ -166,6 +174,19 @@ impl Context {
             result => drop(result?),
         }
         self.set_ready(false, "KubeletNotReady", "the network is not up yet").await
+    }
+
+    async fn renew_lease(&self) {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-node-lease");
+        let name = self.node.name.as_str();
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": MicroTime(Timestamp::now())},
+        });
+        let params = PatchParams::apply("kubelet").force();
+        if let Err(error) = leases.patch(name, &params, &Patch::Apply(&lease)).await {
+            tracing::warn!("the Node's lease was not renewed: {error}");
+        }
     }
 
     async fn set_ready(&self, ready: bool, reason: &str, message: &str) -> Result<()> {

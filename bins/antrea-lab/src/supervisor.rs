@@ -5,6 +5,7 @@
 
 mod control_plane;
 mod forward;
+mod real;
 mod scheduler;
 mod underlay;
 

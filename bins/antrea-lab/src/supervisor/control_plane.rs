@@ -8,14 +8,21 @@ use apiserver::{ApiServer, Options};
 use serde_json::json;
 
 use super::forward::{End, forward};
+use super::real::Real;
 use super::underlay::Underlay;
 use crate::plan::{self, Kubernetes, Plan};
 use crate::state::Home;
 
 /// Whoever serves the API; it ends when this is dropped.
 pub(crate) struct ControlPlane {
-    _server: ApiServer,
+    _server: Server,
+    /// Where the API is on the host.
     pub(crate) url: String,
+}
+
+enum Server {
+    Embedded { _server: Box<ApiServer> },
+    Real { _daemons: Real },
 }
 
 impl ControlPlane {
@@ -23,7 +30,10 @@ impl ControlPlane {
     pub(crate) async fn start(plan: &Plan, home: &Home, underlay: &Underlay) -> Result<Self> {
         match plan.kubernetes {
             Kubernetes::Embedded => Self::embedded(home, underlay).await,
-            Kubernetes::Real => anyhow::bail!("--kubernetes real is not there yet: use --kubernetes embedded"),
+            Kubernetes::Real => {
+                let (real, url) = Real::start(home, underlay).await?;
+                Ok(Self { _server: Server::Real { _daemons: real }, url })
+            }
         }
     }
 
@@ -47,7 +57,7 @@ impl ControlPlane {
             &here.replace(&url, &format!("https://{}:{}", plan::API, plan::API_PORT)),
         )?;
         announce(&server)?;
-        Ok(Self { _server: server, url })
+        Ok(Self { _server: Server::Embedded { _server: Box::new(server) }, url })
     }
 }
 

@@ -16,6 +16,8 @@ use testkit::{Process, Scratch};
 
 /// A Pod that is started while other tests keep both processors busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The real API server needs some seconds of processor time to start.
+const UP_PATIENCE: Duration = Duration::from_secs(150);
 
 /// A running lab. It ends with this value, or with the test process.
 pub(crate) struct Lab {
@@ -57,7 +59,7 @@ impl Lab {
             let lab: Value = serde_json::from_slice(&text).ok()?;
             (lab["ready"] == true).then_some(())
         };
-        until(format_args!("the lab {name}"), PATIENCE, ready).unwrap();
+        until(format_args!("the lab {name}"), UP_PATIENCE, ready).unwrap();
         Self { name, base, process, _scratch: scratch }
     }
 

@@ -6,6 +6,8 @@ mod agent;
 #[cfg(test)]
 mod containers;
 #[cfg(test)]
+mod kubernetes;
+#[cfg(test)]
 mod lab;
 #[cfg(test)]
 mod lifetime;
