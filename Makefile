@@ -17,6 +17,10 @@ setup: ## Install what is missing from Debian (fast and silent when nothing is)
 build: setup ## Build everything
 	$(CARGO) build --workspace --locked
 
+.PHONY: lab
+lab: setup ## Start a cluster of 3 Nodes on this machine, with a demo (LAB="--mode hybrid" and the like)
+	@scripts/lab $(LAB)
+
 .PHONY: test
 test: setup ## Pass every test, on a fresh machine too
 	$(CARGO) test --workspace --locked

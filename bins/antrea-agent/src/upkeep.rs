@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use host::{Kernel, diff};
+use node::Brain;
 use ovs::backoff::Backoff;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
@@ -37,7 +38,9 @@ pub(crate) async fn keep(engine: Engine, gateway: String, status: watch::Sender<
         let version = progress.borrow_and_update().host_version;
         let due = version != status.borrow().version || next <= Instant::now();
         if due && version > 0 {
-            let Ok((desired, sweep)) = engine.look(|brain| (brain.host(), brain.is_synced())).await else { return };
+            // The version of what is looked at: what is wanted may have changed since it was found to be due.
+            let look = |brain: &Brain| (brain.host_version(), brain.host(), brain.is_synced());
+            let Ok((version, desired, sweep)) = engine.look(look).await else { return };
             match tend(kernel.take(), desired, sweep).await {
                 Ok(tended) => {
                     kernel = Some(tended.kernel);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::ObjectName;
 
@@ -76,4 +76,13 @@ pub enum Protocol {
     Udp,
     /// SCTP.
     Sctp,
+}
+
+/// Kubernetes writes a list that is required and empty as `null`.
+pub(crate) fn null_is_empty<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Ok(Option::<Vec<T>>::deserialize(deserializer)?.unwrap_or_default())
 }

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::meta::{Labels, Metadata, Protocol};
+use crate::meta::{Labels, Metadata, Protocol, null_is_empty};
 
 /// A Service.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -108,8 +108,10 @@ pub struct EndpointSlice {
     /// `IPv4`, `IPv6` or `FQDN`.
     pub address_type: String,
     /// The endpoints.
+    #[serde(deserialize_with = "null_is_empty")]
     pub endpoints: Vec<SliceEndpoint>,
     /// The ports that they all serve.
+    #[serde(deserialize_with = "null_is_empty")]
     pub ports: Vec<SlicePort>,
 }
 
@@ -121,6 +123,7 @@ pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 #[serde(rename_all = "camelCase", default)]
 pub struct SliceEndpoint {
     /// Its addresses, all the same to clients.
+    #[serde(deserialize_with = "null_is_empty")]
     pub addresses: Vec<String>,
     /// How it is.
     pub conditions: EndpointConditions,
@@ -167,5 +170,17 @@ impl EndpointSlice {
     pub fn service_name(&self) -> Option<&str> {
         let labels: &Labels = &self.metadata.labels;
         labels.get(SERVICE_NAME_LABEL).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_without_endpoints_has_null_where_a_list_could_be() {
+        let text = r#"{"metadata":{"name":"s"},"addressType":"IPv4","endpoints":null,"ports":null}"#;
+        let slice: EndpointSlice = serde_json::from_str(text).unwrap();
+        assert_eq!((slice.endpoints.len(), slice.ports.len()), (0, 0));
     }
 }

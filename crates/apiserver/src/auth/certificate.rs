@@ -15,20 +15,23 @@ pub(crate) const FRONT_PROXY: &str = "front-proxy";
 
 /// A certificate and its key, as PEM.
 #[derive(Clone, Debug)]
-pub(crate) struct Identity {
-    pub(crate) certificate: String,
-    pub(crate) key: String,
+pub struct Identity {
+    /// The certificate.
+    pub certificate: String,
+    /// Its private key.
+    pub key: String,
 }
 
 /// Signs the certificates of a server and of its clients.
-pub(crate) struct Authority {
-    pub(crate) pem: String,
+pub struct Authority {
+    /// Its own certificate.
+    pub pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
     /// The authority in a directory, or a new one, which is written there.
-    pub(crate) fn load(directory: Option<&Path>) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+    pub fn load(directory: Option<&Path>) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let files = directory.map(|directory| (directory.join("ca.crt"), directory.join("ca.key")));
         if let Some((certificate, key)) =
             files.as_ref().filter(|(certificate, key)| certificate.exists() && key.exists())
@@ -47,14 +50,14 @@ impl Authority {
     }
 
     /// A certificate for a server with these names and addresses.
-    pub(crate) fn server(&self, names: &[String]) -> Result<Identity, rcgen::Error> {
+    pub fn server(&self, names: &[String]) -> Result<Identity, rcgen::Error> {
         let mut parameters = CertificateParams::new(names.to_vec())?;
         parameters.distinguished_name = name("kube-apiserver", None);
         self.sign(parameters, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
     /// A certificate for a user, who is in a group when one is named (a name has one organization).
-    pub(crate) fn client(&self, user: &str, group: Option<&str>) -> Result<Identity, rcgen::Error> {
+    pub fn client(&self, user: &str, group: Option<&str>) -> Result<Identity, rcgen::Error> {
         let mut parameters = CertificateParams::new(Vec::<String>::new())?;
         parameters.distinguished_name = name(user, group);
         parameters.subject_alt_names = Vec::<SanType>::new();

@@ -1,0 +1,25 @@
+//! What people ask of a lab.
+
+pub(crate) mod check;
+pub(crate) mod demo;
+pub(crate) mod down;
+pub(crate) mod enter;
+pub(crate) mod exec;
+pub(crate) mod logs;
+pub(crate) mod node;
+pub(crate) mod status;
+pub(crate) mod up;
+
+use std::io::Write;
+
+/// Prints a line. A reader that has seen enough is no failure.
+pub(crate) fn say(text: impl AsRef<str>) {
+    let _ = writeln!(std::io::stdout(), "{}", text.as_ref());
+}
+
+/// How to call this program for a lab, as it was called this time.
+pub(crate) fn call(command: &str, lab: &str) -> String {
+    let me = std::env::args().next().unwrap_or_else(|| "antrea-lab".to_owned());
+    let name = if lab == "lab" { String::new() } else { format!(" --name {lab}") };
+    format!("{me} {command}{name}")
+}

@@ -1,0 +1,81 @@
+//! Brings a small shop into a lab, and shows what there is to see.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Api;
+use kube::api::ListParams;
+
+use super::{call, check, say};
+use crate::Which;
+use crate::check::table;
+use crate::client;
+use crate::plan::Network;
+use crate::state::Home;
+
+const SHOP: &str = include_str!("../../demo/shop.yaml");
+const PATIENCE: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Brings the shop up and draws who reaches whom.
+pub(crate) async fn run(which: Which) -> Result<()> {
+    let home = Home::of(&which.name);
+    let lab = home.alive()?;
+    let client = client::connect(&home.kubeconfig()).await?;
+    say("a shop opens: front ends, back ends, a database");
+    client::apply(&client, SHOP).await.context("the shop")?;
+    until_ready(&client).await?;
+    say("who reaches whom is tried with real packets");
+    let matrix = check::measure(&home, &lab).await?;
+    say("");
+    super::status::run(which.clone()).await?;
+    say("");
+    say(table::draw(&matrix));
+    say("");
+    if lab.plan.network == Network::Bridge {
+        say("Debian's bridge plugin knows neither Services nor policies: it is no wonder that they do not work.");
+        say("");
+    }
+    let address = database_address(&client).await.unwrap_or_else(|| "ADDRESS".to_owned());
+    say("Try next:");
+    say(format!("  {} frontend -- curl -s http://{address}:5432/clientip", call("exec", &which.name)));
+    say(format!("  {} node-1 -- ovs-ofctl -O OpenFlow15 dump-flows br-int", call("node", &which.name)));
+    say(format!("  {} --svg matrix.svg", call("check", &which.name)));
+    say(format!("and, when you have seen enough: {}", call("down", &which.name)));
+    Ok(())
+}
+
+async fn database_address(client: &kube::Client) -> Option<String> {
+    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client.clone(), "shop");
+    let found = pods.list(&ListParams::default().labels("app=database")).await.ok()?;
+    found.items.first()?.status.as_ref()?.pod_ip.clone()
+}
+
+/// Waits until all Deployments have what they ask for, and says what is waited for.
+async fn until_ready(client: &kube::Client) -> Result<()> {
+    let deployments: Api<Deployment> = Api::all(client.clone());
+    let (deadline, mut told) = (Instant::now() + PATIENCE, String::new());
+    loop {
+        let waiting: Vec<_> = deployments.list(&ListParams::default()).await?.iter().filter_map(missing).collect();
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let waiting = waiting.join(", ");
+        if Instant::now() > deadline {
+            bail!("these do not become ready: {waiting}; `antrea-lab status` says more");
+        }
+        if told != waiting {
+            say(format!("  waiting for {waiting}"));
+            told = waiting;
+        }
+        tokio::time::sleep_until(tokio::time::Instant::now() + PAUSE).await;
+    }
+}
+
+fn missing(deployment: &Deployment) -> Option<String> {
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or_default();
+    let name = deployment.metadata.name.as_deref().unwrap_or_default();
+    (ready < wanted).then(|| format!("{name} ({ready} of {wanted})"))
+}

@@ -1,0 +1,47 @@
+//! Ends a lab.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::say;
+use crate::Which;
+use crate::state::{Home, Lab};
+
+/// How long the supervisor may take to end everything, before it is killed, which does the same.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Ends a lab, or removes what a crashed one has left; a lab that is not there is down already.
+pub(crate) fn run(which: &Which) -> Result<()> {
+    let home = Home::of(&which.name);
+    // A file that can't be read can't say who to end; whoever it was has left it in pieces.
+    if let Some(lab) = home.read().unwrap_or_default().filter(Lab::is_alive) {
+        for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+            // It may have ended a moment ago.
+            let _ = kill(Pid::from_raw(lab.pid.cast_signed()), signal);
+            if ended(&lab) {
+                break;
+            }
+        }
+        if lab.is_alive() {
+            bail!("process {} of the lab `{}` does not end", lab.pid, which.name);
+        }
+        home.remove()?;
+        say(format!("the lab `{}` is gone", which.name));
+    } else if home.remove()? {
+        say(format!("removed what was left of the lab `{}`", which.name));
+    } else {
+        say(format!("there is no lab `{}`", which.name));
+    }
+    Ok(())
+}
+
+fn ended(lab: &Lab) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    while lab.is_alive() && Instant::now() < deadline {
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    !lab.is_alive()
+}

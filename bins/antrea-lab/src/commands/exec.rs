@@ -1,0 +1,38 @@
+//! Runs a command in a Pod.
+
+use std::os::unix::process::CommandExt;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use super::enter;
+use crate::Which;
+use crate::state::Home;
+
+/// Where, and what.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    which: Which,
+    /// The Pod's namespace; not needed where its name says enough
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// The container; the first one otherwise
+    #[arg(short, long)]
+    container: Option<String>,
+    /// POD, NAMESPACE/POD, or the name of a Deployment for one of its Pods
+    pod: String,
+    /// The command
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+/// Becomes the command.
+pub(crate) fn run(options: Options) -> Result<ExitCode> {
+    let home = Home::of(&options.which.name);
+    let lab = home.alive()?;
+    let found = enter::find(&home, &lab, &options.pod, options.namespace.as_deref())?;
+    let mut command = enter::pod(&home, &lab, &found, options.container.as_deref())?;
+    Err(command.args(options.command).exec()).context("cannot run nsenter")
+}

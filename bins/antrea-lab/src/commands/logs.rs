@@ -1,0 +1,49 @@
+//! Prints what a Pod has printed.
+
+use std::fs;
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use super::enter;
+use crate::Which;
+use crate::state::Home;
+
+/// Whose.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    which: Which,
+    /// The Pod's namespace; not needed where its name says enough
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// The container; the first one otherwise
+    #[arg(short, long)]
+    container: Option<String>,
+    /// What the container printed before it was restarted
+    #[arg(short, long)]
+    previous: bool,
+    /// POD, NAMESPACE/POD, or the name of a Deployment for one of its Pods
+    pod: String,
+}
+
+/// Prints a container's log.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let home = Home::of(&options.which.name);
+    let lab = home.alive()?;
+    let found = enter::find(&home, &lab, &options.pod, options.namespace.as_deref())?;
+    let directory = enter::container_directory(&home, &found, options.container.as_deref())?;
+    let mut runs: Vec<u32> = fs::read_dir(&directory)?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_suffix(".log")?.parse().ok())
+        .collect();
+    runs.sort_unstable();
+    let back = usize::from(options.previous);
+    let run = runs.iter().rev().nth(back).with_context(|| {
+        format!("{} has started {} times", directory.file_name().unwrap_or_default().to_string_lossy(), runs.len())
+    })?;
+    let text = fs::read(directory.join(format!("{run}.log")))?;
+    // A reader that has seen enough is no failure.
+    let _ = std::io::stdout().write_all(&text);
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! Starts a lab.
+
+use std::os::unix::process::CommandExt;
+use std::process::{ExitCode, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, setsid};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{call, say};
+use crate::Which;
+use crate::plan::{self, Kubernetes, MOST_NODES, Mode, Network, Plan, Tunnel};
+use crate::progress::News;
+use crate::state::Home;
+use crate::system::myself;
+
+/// What kind of lab.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    which: Which,
+    /// How many Nodes
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_NODES)))]
+    nodes: u16,
+    /// How Pods' packets travel between Nodes
+    #[arg(long, value_enum, default_value = "encap")]
+    mode: Mode,
+    /// The protocol of the tunnels
+    #[arg(long, value_enum, default_value = "geneve")]
+    tunnel: Tunnel,
+    /// Who serves the Kubernetes API
+    #[arg(long, value_enum, default_value = "embedded")]
+    kubernetes: Kubernetes,
+    /// Who connects the Pods; `antrea` if its programs are beside this one, else `bridge`
+    #[arg(long, value_enum)]
+    network: Option<Network>,
+    /// Leave the lab running, and return when it is up
+    #[arg(long)]
+    detach: bool,
+}
+
+/// Programs that a lab can't do without, and Debian's package of each.
+const NEEDED: [(&str, &str); 6] = [
+    ("ip", "iproute2"),
+    ("nft", "nftables"),
+    ("ethtool", "ethtool"),
+    ("ovs-vswitchd", "openvswitch-switch"),
+    ("ovsdb-server", "openvswitch-switch"),
+    ("nsenter", "util-linux"),
+];
+
+/// Starts a lab, and shows what is happening.
+pub(crate) async fn run(options: Options) -> Result<ExitCode> {
+    let begun = Instant::now();
+    if let Some(why) = plan::wrong_name(&options.which.name) {
+        bail!(why);
+    }
+    check_machine()?;
+    let home = Home::of(&options.which.name);
+    make_room(&home, &options.which.name)?;
+    let mut child = start(&options, &plan_of(&options)?)?;
+    let stdout = child.stdout.take().context("no standard output")?;
+    let mut lines = BufReader::new(stdout).lines();
+    let mut interrupts = signal(SignalKind::interrupt())?;
+    let mut ends = signal(SignalKind::terminate())?;
+    loop {
+        let line = tokio::select! {
+            line = lines.next_line() => line?,
+            _ = interrupts.recv() => return end(child, 130).await,
+            _ = ends.recv() => return end(child, 143).await,
+        };
+        match line.as_deref().map(News::read) {
+            Some(News::Step(what)) => say(format!("[{:5.1} s] {what}", begun.elapsed().as_secs_f64())),
+            Some(News::Ready) => break,
+            Some(News::Failed(why)) => {
+                let _ = child.wait().await;
+                bail!(why);
+            }
+            None => {
+                let status = child.wait().await?;
+                bail!("the lab has ended with {status}");
+            }
+        }
+    }
+    say(format!("[{:5.1} s] the lab `{}` is up", begun.elapsed().as_secs_f64(), options.which.name));
+    hints(&home, &options);
+    if options.detach {
+        return Ok(ExitCode::SUCCESS);
+    }
+    say("Ctrl-C ends it.");
+    tokio::select! {
+        status = child.wait() => match status? {
+            status if status.success() => {
+                say("the lab was ended by someone else");
+                Ok(ExitCode::SUCCESS)
+            }
+            status => bail!("the lab has crashed ({status}): {} may say why", home.log().display()),
+        },
+        _ = interrupts.recv() => end(child, 0).await,
+        _ = ends.recv() => end(child, 0).await,
+    }
+}
+
+async fn end(mut child: Child, code: u8) -> Result<ExitCode> {
+    if let Some(pid) = child.id() {
+        kill(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM)?;
+    }
+    child.wait().await?;
+    say("the lab is gone");
+    Ok(ExitCode::from(code))
+}
+
+fn hints(home: &Home, options: &Options) {
+    say(format!("  {}", call("status", &options.which.name)));
+    say(format!("  export KUBECONFIG={}", home.kubeconfig().display()));
+    if options.detach {
+        say(format!("  {}", call("down", &options.which.name)));
+    }
+}
+
+fn check_machine() -> Result<()> {
+    if !nix::unistd::geteuid().is_root() {
+        bail!("a lab makes namespaces and mounts, which only root can do: use sudo");
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let paths: Vec<_> = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).collect();
+    for (program, package) in NEEDED {
+        if !paths.iter().any(|directory| directory.join(program).is_file()) {
+            bail!("{program} is missing: `make setup`, or apt-get install {package}");
+        }
+    }
+    if !std::fs::read_to_string("/proc/filesystems").unwrap_or_default().contains("overlay") {
+        bail!("the kernel has no overlay file system: modprobe overlay");
+    }
+    Ok(())
+}
+
+/// Removes what a crashed lab has left.
+fn make_room(home: &Home, name: &str) -> Result<()> {
+    match home.read() {
+        Ok(Some(lab)) if lab.is_alive() => {
+            bail!("the lab `{name}` is up already: `antrea-lab down --name {name}` ends it");
+        }
+        _ => {
+            if home.remove()? {
+                say(format!("removed what is left of a lab `{name}` that has crashed"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn plan_of(options: &Options) -> Result<Plan> {
+    let ours = || -> Result<bool> {
+        let here = myself()?;
+        Ok(["antrea-agent", "antrea-cni"].iter().all(|name| here.with_file_name(name).is_file()))
+    };
+    let network = match options.network {
+        Some(network) => network,
+        None if ours()? => Network::Antrea,
+        None => {
+            say("antrea-agent and antrea-cni are not beside antrea-lab: Debian's bridge plugin connects the Pods");
+            Network::Bridge
+        }
+    };
+    let Options { which, nodes, mode, tunnel, kubernetes, .. } = options;
+    Ok(Plan::new(&which.name, *nodes, *mode, *tunnel, *kubernetes, network))
+}
+
+fn start(options: &Options, plan: &Plan) -> Result<Child> {
+    let mut command = std::process::Command::new(myself()?);
+    command.args(["internal", "supervise"]).arg(serde_json::to_string(plan)?);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).current_dir("/");
+    let detach = options.detach;
+    #[expect(unsafe_code, reason = "between fork and exec; the closure makes two system calls")]
+    unsafe {
+        command.pre_exec(move || {
+            // Ctrl-C is ours; and when we are killed, it still has to clean up.
+            setsid()?;
+            if !detach {
+                set_pdeathsig(Signal::SIGTERM)?;
+            }
+            Ok(())
+        });
+    }
+    Command::from(command).spawn().context("cannot start the lab's process")
+}

@@ -1,0 +1,267 @@
+//! A small kubelet: brings about what the Pods that are bound to its Node ask for.
+//!
+//! One task watches the Pods and has a task for each; that one is the only owner of what it knows of its Pod.
+
+mod cni;
+mod image;
+mod life;
+mod pod;
+mod probes;
+mod run;
+mod sandbox;
+mod status;
+mod surroundings;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use k8s_openapi::jiff::{Timestamp, Unit};
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use serde_json::json;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::node::daemon::Pauses;
+use crate::plan::{self, Network, Node, Plan};
+use crate::state::Home;
+
+/// How often a Node says that it is alive; after four times that, the real control plane takes it for dead.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// How long the API may take to come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What all Pods of the Node have in common.
+pub(crate) struct Context {
+    pub(crate) client: kube::Client,
+    pub(crate) node: Node,
+    pub(crate) home: Home,
+    /// The userspace datapath of Open vSwitch takes a checksum that the kernel left out for a wrong one.
+    pub(crate) checksums: bool,
+}
+
+/// The kubelet of a Node.
+pub(crate) struct Kubelet {
+    context: Arc<Context>,
+}
+
+impl Kubelet {
+    /// Connects to the API, and makes the Node known there; it is not ready yet.
+    pub(crate) async fn register(home: &Home, plan: &Plan, node: &Node) -> Result<Self> {
+        let client = crate::client::connect(&home.node_kubeconfig()).await?;
+        let checksums = plan.network == Network::Antrea;
+        let context = Arc::new(Context { client, node: node.clone(), home: home.clone(), checksums });
+        let (deadline, mut pauses) = (Instant::now() + PATIENCE, Pauses::default());
+        while let Err(error) = context.register().await {
+            if Instant::now() > deadline {
+                return Err(error.context(format!("cannot register {}", node.name)));
+            }
+            tokio::time::sleep_until(Instant::now() + pauses.next()).await;
+        }
+        Ok(Self { context })
+    }
+
+    /// Says that the Node is ready for Pods.
+    pub(crate) async fn ready(&self) -> Result<()> {
+        self.context.set_ready(true, "KubeletReady", "the network is up").await
+    }
+
+    /// Runs Pods, for ever.
+    pub(crate) async fn run(self) -> Result<()> {
+        let api: Api<core::Pod> = Api::all(self.context.client.clone());
+        let mine = watcher::Config::default().fields(&format!("spec.nodeName={}", self.context.node.name));
+        let mut events = watcher(api, mine).default_backoff().boxed();
+        let (ended, mut ends) = mpsc::unbounded_channel();
+        let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        let mut pods = Pods { context: self.context, workers: BTreeMap::new(), ended };
+        let mut listed = Vec::new();
+        loop {
+            tokio::select! {
+                event = events.try_next() => match event {
+                    Ok(Some(watcher::Event::Apply(pod))) => pods.update(pod),
+                    Ok(Some(watcher::Event::Delete(pod))) => pods.gone(&uid(&pod)),
+                    Ok(Some(watcher::Event::Init)) => listed.clear(),
+                    Ok(Some(watcher::Event::InitApply(pod))) => {
+                        listed.push(uid(&pod));
+                        pods.update(pod);
+                    }
+                    Ok(Some(watcher::Event::InitDone)) => {
+                        let lost: Vec<_> = pods.workers.keys().filter(|uid| !listed.contains(uid)).cloned().collect();
+                        lost.iter().for_each(|uid| pods.gone(uid));
+                    }
+                    Ok(None) => anyhow::bail!("the watch of Pods has ended"),
+                    Err(error) => tracing::warn!("the watch of Pods: {error}"),
+                },
+                Some(uid) = ends.recv() => drop(pods.workers.remove(&uid)),
+                _ = heartbeat.tick() => {
+                    let context = pods.context.clone();
+                    tokio::spawn(async move { context.renew_lease().await });
+                }
+            }
+        }
+    }
+}
+
+/// What the API says of a Pod.
+#[derive(Clone, Debug)]
+pub(crate) enum Seen {
+    There(Box<core::Pod>),
+    /// Nobody waits for its end any more.
+    Gone,
+}
+
+struct Pods {
+    context: Arc<Context>,
+    workers: BTreeMap<String, watch::Sender<Seen>>,
+    ended: mpsc::UnboundedSender<String>,
+}
+
+impl Pods {
+    fn update(&mut self, pod: core::Pod) {
+        let uid = uid(&pod);
+        if let Some(worker) = self.workers.get(&uid) {
+            worker.send_replace(Seen::There(Box::new(pod)));
+            return;
+        }
+        let (sender, receiver) = watch::channel(Seen::There(Box::new(pod.clone())));
+        let (context, ended) = (self.context.clone(), self.ended.clone());
+        self.workers.insert(uid.clone(), sender);
+        tokio::spawn(async move {
+            pod::run_pod(context, pod, receiver).await;
+            let _ = ended.send(uid);
+        });
+    }
+
+    fn gone(&mut self, uid: &str) {
+        if let Some(worker) = self.workers.get(uid) {
+            worker.send_replace(Seen::Gone);
+        }
+    }
+}
+
+fn uid(pod: &core::Pod) -> String {
+    pod.metadata.uid.clone().unwrap_or_default()
+}
+
+impl Context {
+    async fn register(&self) -> Result<()> {
+        let nodes: Api<core::Node> = Api::all(self.client.clone());
+        let name = self.node.name.as_str();
+        let labels = [("kubernetes.io/hostname", name), ("kubernetes.io/os", "linux"), ("kubernetes.io/arch", "amd64")];
+        let cidrs: Vec<_> = self.node.pod_cidrs.iter().map(ToString::to_string).collect();
+        let node = core::Node {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(core::NodeSpec {
+                pod_cidr: cidrs.first().cloned(),
+                pod_cidrs: Some(cidrs),
+                ..core::NodeSpec::default()
+            }),
+            status: None,
+        };
+        match nodes.create(&PostParams::default(), &node).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            result => drop(result?),
+        }
+        self.set_ready(false, "KubeletNotReady", "the network is not up yet").await
+    }
+
+    async fn renew_lease(&self) {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-node-lease");
+        let name = self.node.name.as_str();
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": MicroTime(Timestamp::now())},
+        });
+        let params = PatchParams::apply("kubelet").force();
+        if let Err(error) = leases.patch(name, &params, &Patch::Apply(&lease)).await {
+            tracing::warn!("the Node's lease was not renewed: {error}");
+        }
+    }
+
+    async fn set_ready(&self, ready: bool, reason: &str, message: &str) -> Result<()> {
+        let nodes: Api<core::Node> = Api::all(self.client.clone());
+        let now = Timestamp::now().round(Unit::Second)?;
+        let room = json!({"cpu": "16", "memory": "64Gi", "pods": "250"});
+        let condition = json!({
+            "type": "Ready", "status": if ready { "True" } else { "False" }, "reason": reason, "message": message,
+            "lastHeartbeatTime": now, "lastTransitionTime": now,
+        });
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let status = json!({"status": {
+            "conditions": [condition],
+            "addresses": [
+                {"type": "InternalIP", "address": self.node.ipv4},
+                {"type": "InternalIP", "address": self.node.ipv6},
+                {"type": "Hostname", "address": self.node.name},
+            ],
+            "capacity": room, "allocatable": room,
+            "nodeInfo": {
+                "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": kernel.trim(), "osImage": "antrea-lab",
+                "containerRuntimeVersion": concat!("antrea-lab://", env!("CARGO_PKG_VERSION")),
+                "kubeletVersion": concat!("v1.36.0-antrea-lab-", env!("CARGO_PKG_VERSION")),
+                "kubeProxyVersion": "", "operatingSystem": "linux", "architecture": std::env::consts::ARCH,
+            },
+        }});
+        let patched = nodes.patch_status(&self.node.name, &PatchParams::default(), &Patch::Merge(&status)).await;
+        patched.map(drop).context("cannot write the Node's status")
+    }
+
+    /// The addresses of the Node, the preferred one first.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        vec![self.node.ipv4.to_string(), self.node.ipv6.to_string()]
+    }
+
+    /// Where the Pod's files are that are seen from outside.
+    pub(crate) fn directory(&self, namespace: &str, pod: &str) -> PathBuf {
+        self.home.pod(&self.node.name, namespace, pod)
+    }
+
+    /// Where Pods reach the Kubernetes API.
+    pub(crate) fn api(&self) -> (String, String) {
+        (plan::API.to_string(), plan::API_PORT.to_string())
+    }
+
+    /// Writes an event about a Pod; whoever can't be told misses nothing that the status does not say.
+    pub(crate) async fn event(&self, pod: &core::Pod, kind: &str, reason: &str, message: &str) {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+        let events: Api<core::Event> = Api::namespaced(self.client.clone(), namespace);
+        let now = Timestamp::now();
+        let time = Time(now);
+        let event = core::Event {
+            metadata: ObjectMeta {
+                name: Some(format!("{}.{:x}", pod.metadata.name.as_deref().unwrap_or_default(), now.as_nanosecond())),
+                ..ObjectMeta::default()
+            },
+            involved_object: core::ObjectReference {
+                api_version: Some("v1".into()),
+                kind: Some("Pod".into()),
+                name: pod.metadata.name.clone(),
+                namespace: Some(namespace.to_owned()),
+                uid: pod.metadata.uid.clone(),
+                ..core::ObjectReference::default()
+            },
+            type_: Some(kind.to_owned()),
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()),
+            source: Some(core::EventSource { component: Some("kubelet".into()), host: Some(self.node.name.clone()) }),
+            first_timestamp: Some(time.clone()),
+            last_timestamp: Some(time),
+            count: Some(1),
+            ..core::Event::default()
+        };
+        if let Err(error) = events.create(&PostParams::default(), &event).await {
+            tracing::warn!("an event was not written: {error}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Who connects the Pods of a Node: the one seam between the lab and what is tried out in it.
+//!
+//! The lab does what the operating system of a Node does. A network gets its programs, its configuration and a kubeconfig,
+//! and is ready when its CNI configuration is there and, if it has a daemon, that answers.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use tokio::net::UnixStream;
+use tokio::time::Instant;
+
+use super::daemon::{self, Pauses, Program};
+use crate::plan::{Mode, Network, Node, POD_NETS, Plan, SERVICE_NETS};
+use crate::state::Home;
+use crate::system::{feed, run};
+
+/// Where CNI configurations are.
+pub(crate) const CONFIGURATIONS: &str = "/etc/cni/net.d";
+/// Where CNI plugins are.
+pub(crate) const PLUGINS: &str = "/opt/cni/bin";
+/// Where Debian has its plugins.
+const DEBIAN_PLUGINS: &str = "/usr/lib/cni";
+/// Where an administrator puts programs.
+const PROGRAMS: &str = "/usr/local/bin";
+/// Where antrea-agent listens for antrea-cni.
+const CNI_SOCKET: &str = "/run/antrea/cni.sock";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Sets the network up; returns when Pods can be connected.
+pub(crate) async fn start(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
+    link_plugins(Path::new(DEBIAN_PLUGINS))?;
+    match plan.network {
+        Network::Antrea => antrea(home, plan, node).await,
+        Network::Bridge => bridge(plan, node),
+    }
+}
+
+fn link_plugins(from: &Path) -> Result<()> {
+    let Ok(plugins) = fs::read_dir(from) else { return Ok(()) };
+    for plugin in plugins {
+        let plugin = plugin?;
+        symlink(plugin.path(), Path::new(PLUGINS).join(plugin.file_name()))?;
+    }
+    Ok(())
+}
+
+/// What a Node's administrator does: puts the programs in place, starts the agent, installs the plugin.
+async fn antrea(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
+    let programs = home.path().join("bin");
+    for name in ["antrea-agent", "antrea-cni"] {
+        let to = Path::new(PROGRAMS).join(name);
+        fs::copy(programs.join(name), &to).with_context(|| format!("cannot install {}", to.display()))?;
+    }
+    let directory = home.node(&node.name);
+    let configuration = directory.join("antrea-agent.conf");
+    fs::write(&configuration, agent_configuration(home, plan))?;
+    let agent = Program {
+        name: "/usr/local/bin/antrea-agent",
+        arguments: vec!["--config".into(), configuration.display().to_string()],
+        environment: vec![("NODE_NAME".into(), node.name.clone())],
+        log: directory.join("antrea-agent.log"),
+    };
+    let mut child = agent.start()?;
+    let (deadline, mut pauses) = (Instant::now() + PATIENCE, Pauses::default());
+    while UnixStream::connect(CNI_SOCKET).await.is_err() {
+        if let Some(status) = child.try_wait()? {
+            bail!("antrea-agent ended with {status}: {}", agent.last_words());
+        }
+        if Instant::now() > deadline {
+            bail!("antrea-agent does not answer at {CNI_SOCKET}: {}", agent.last_words());
+        }
+        tokio::time::sleep_until(Instant::now() + pauses.next()).await;
+    }
+    let mut install = std::process::Command::new(agent.name);
+    run(install.arg("install-cni").arg("--config").arg(&configuration))?;
+    tokio::spawn(daemon::keep(agent, child, async || Ok(())));
+    Ok(())
+}
+
+/// Antrea's configuration file, which is YAML; JSON is that too.
+fn agent_configuration(home: &Home, plan: &Plan) -> String {
+    let mode = match plan.mode {
+        Mode::Encap => "encap",
+        Mode::NoEncap => "noEncap",
+        Mode::Hybrid => "hybrid",
+    };
+    let configuration = json!({
+        "trafficEncapMode": mode,
+        "tunnelType": plan.tunnel,
+        "serviceCIDR": SERVICE_NETS[0],
+        "serviceCIDRv6": SERVICE_NETS[1],
+        "ovsDatapathType": "netdev",
+        // There is no kube-proxy here.
+        "antreaProxy": {"proxyAll": true},
+        "clientConnection": {"kubeconfig": home.node_kubeconfig()},
+    });
+    format!("{configuration:#}\n")
+}
+
+/// Debian's `bridge` on every Node, and routes between them.
+fn bridge(plan: &Plan, node: &Node) -> Result<()> {
+    let needed: PathBuf = Path::new(DEBIAN_PLUGINS).join("bridge");
+    if !needed.exists() {
+        bail!("{} is missing: apt-get install containernetworking-plugins", needed.display());
+    }
+    let ranges: Vec<_> = node.pod_cidrs.iter().map(|net| json!([{"subnet": net}])).collect();
+    let plugin = json!({
+        "type": "bridge", "bridge": "cni0", "isGateway": true, "isDefaultGateway": true, "hairpinMode": true,
+        "ipam": {"type": "host-local", "ranges": ranges},
+    });
+    let near = plan.peers(node).filter(|peer| peer.segment == node.segment);
+    let routes =
+        near.flat_map(|peer| peer.pod_cidrs.iter().map(|net| format!("route add {net} via {}", peer.address_for(net))));
+    feed(std::process::Command::new("ip").args(["-batch", "-"]), &routes.collect::<Vec<_>>().join("\n"))?;
+    let masquerade = format!(
+        "table inet lab {{
+        chain postrouting {{
+            type nat hook postrouting priority 100;
+            ip saddr {} ip daddr != {} masquerade
+            ip6 saddr {} ip6 daddr != {} masquerade
+        }}
+        }}",
+        node.pod_cidrs[0], POD_NETS[0], node.pod_cidrs[1], POD_NETS[1]
+    );
+    feed(std::process::Command::new("nft").args(["-f", "-"]), &masquerade)?;
+    configure("10-bridge.conflist", &json!({"cniVersion": "0.4.0", "name": "lab", "plugins": [plugin]}))
+}
+
+fn configure(name: &str, conflist: &serde_json::Value) -> Result<()> {
+    let path = Path::new(CONFIGURATIONS).join(name);
+    fs::write(&path, format!("{conflist:#}\n")).with_context(|| format!("cannot write {}", path.display()))
+}

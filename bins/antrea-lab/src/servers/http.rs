@@ -1,0 +1,127 @@
+//! A small HTTP server: `/` and `/hostname`, `/clientip`, `/echo?msg=`, `/healthz`, and `/dial?host=&port=&request=`, which
+//! asks another one.
+
+use std::net::{Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+const LONGEST_REQUEST: usize = 64 * 1024;
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long `/dial` waits for the other.
+const DIAL_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Serves for ever, IPv4 and IPv6.
+pub(crate) async fn serve(port: u16) -> Result<()> {
+    let bound = TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await;
+    let listener = bound.with_context(|| format!("cannot listen at TCP port {port}"))?;
+    loop {
+        let Ok((stream, from)) = listener.accept().await else {
+            tokio::task::yield_now().await;
+            continue;
+        };
+        tokio::spawn(async move {
+            let from = SocketAddr::new(from.ip().to_canonical(), from.port());
+            // A client that goes away, or never asks, is no failure of ours.
+            let _ = timeout(PATIENCE, answer(stream, from)).await;
+        });
+    }
+}
+
+async fn answer(mut stream: TcpStream, from: SocketAddr) -> Result<()> {
+    let mut request = Vec::new();
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+        if request.len() > LONGEST_REQUEST || stream.read_buf(&mut request).await? == 0 {
+            bail!("that was no request");
+        }
+    }
+    let text = String::from_utf8_lossy(&request).into_owned();
+    let target = text.split_whitespace().nth(1).unwrap_or("/");
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let (status, body) = match path {
+        "/" | "/hostname" | "/hostName" => ("200 OK", super::hostname()),
+        "/clientip" => ("200 OK", from.to_string()),
+        "/healthz" => ("200 OK", "ok".to_owned()),
+        "/echo" => ("200 OK", parameter(query, "msg").unwrap_or_default()),
+        "/dial" => match dial(query).await {
+            Ok(body) => ("200 OK", body),
+            Err(error) => ("502 Bad Gateway", format!("{error:#}\n")),
+        },
+        _ => ("404 Not Found", "try /hostname, /clientip, /echo?msg=, /healthz or /dial?host=&port=&request=\n".into()),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).await?;
+    stream.shutdown().await?;
+    Ok(())
+}
+
+async fn dial(query: &str) -> Result<String> {
+    let host = parameter(query, "host").context("`host` is missing")?;
+    let port = parameter(query, "port").unwrap_or_else(|| "80".to_owned());
+    let port: u16 = port.parse().context("`port` must be a number")?;
+    let request = parameter(query, "request").unwrap_or_else(|| "hostname".to_owned());
+    let target = format!("/{}", request.trim_start_matches('/'));
+    timeout(DIAL_PATIENCE, get(&host, port, &target)).await.with_context(|| format!("{host}:{port} did not answer"))?
+}
+
+/// The body of an answer.
+pub(crate) async fn get(host: &str, port: u16, target: &str) -> Result<String> {
+    let what = || format!("{host}:{port}");
+    let mut stream = TcpStream::connect((host, port)).await.with_context(what)?;
+    let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.with_context(what)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.with_context(what)?;
+    let (head, body) = answer.split_once("\r\n\r\n").with_context(|| format!("{host}:{port} answered no HTTP"))?;
+    let status = head.split(' ').nth(1).unwrap_or_default();
+    if status != "200" {
+        bail!("{host}:{port} answered {status}: {body}");
+    }
+    Ok(body.to_owned())
+}
+
+/// A parameter of a query, decoded.
+fn parameter(query: &str, name: &str) -> Option<String> {
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let value = pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next()?;
+    let bytes = value.as_bytes();
+    let mut decoded = Vec::new();
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let code = bytes.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match (byte, code.and_then(|digits| u8::from_str_radix(digits, 16).ok())) {
+            (b'%', Some(code)) => {
+                decoded.push(code);
+                at += 2;
+            }
+            (b'+', _) => decoded.push(b' '),
+            (byte, _) => decoded.push(*byte),
+        }
+        at += 1;
+    }
+    Some(String::from_utf8_lossy(&decoded).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_found_and_decoded() {
+        for (query, value) in [
+            ("msg=a+b%21", Some("a b!")),
+            ("x=1&msg=2", Some("2")),
+            ("msg=%", Some("%")),
+            ("msg=%zz", Some("%zz")),
+            ("x=1", None),
+        ] {
+            assert_eq!(parameter(query, "msg").as_deref(), value, "{query}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The Kubernetes API of a lab: reached on the host's loopback, and by the Nodes at an address of theirs.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use apiserver::{ApiServer, Options};
+use serde_json::json;
+
+use super::forward::{End, forward};
+use super::real::Real;
+use super::underlay::Underlay;
+use crate::plan::{self, Kubernetes, Plan};
+use crate::state::Home;
+
+/// Whoever serves the API; it ends when this is dropped.
+pub(crate) struct ControlPlane {
+    _server: Server,
+    /// Where the API is on the host.
+    pub(crate) url: String,
+}
+
+enum Server {
+    Embedded { _server: Box<ApiServer> },
+    Real { _daemons: Real },
+}
+
+impl ControlPlane {
+    /// Starts it, and writes the kubeconfigs.
+    pub(crate) async fn start(plan: &Plan, home: &Home, underlay: &Underlay) -> Result<Self> {
+        match plan.kubernetes {
+            Kubernetes::Embedded => Self::embedded(home, underlay).await,
+            Kubernetes::Real => {
+                let (real, url) = Real::start(home, underlay).await?;
+                Ok(Self { _server: Server::Real { _daemons: real }, url })
+            }
+        }
+    }
+
+    async fn embedded(home: &Home, underlay: &Underlay) -> Result<Self> {
+        let nets = plan::SERVICE_NETS.iter().map(|net| net.parse());
+        let options = Options {
+            service_cidrs: nets.collect::<Result<_, _>>()?,
+            names: vec![plan::API.to_string()],
+            ..Options::default()
+        };
+        let server = ApiServer::start(options).await.context("the embedded API server")?;
+        let url = server.url();
+        let address: SocketAddr = url.trim_start_matches("https://").parse()?;
+        let seen_by_nodes = End(Some(underlay.control.clone()), (plan::API, plan::API_PORT).into());
+        let (listener, _) = seen_by_nodes.listen()?;
+        tokio::spawn(forward(listener, End(None, address)));
+        server.write_kubeconfig(&home.kubeconfig())?;
+        let here = server.admin_kubeconfig()?;
+        write_private(
+            &home.node_kubeconfig(),
+            &here.replace(&url, &format!("https://{}:{}", plan::API, plan::API_PORT)),
+        )?;
+        announce(&server)?;
+        Ok(Self { _server: Server::Embedded { _server: Box::new(server) }, url })
+    }
+}
+
+/// The endpoints of the Service `kubernetes`, which the API server itself is to know.
+fn announce(server: &ApiServer) -> Result<()> {
+    let slice = json!({
+        "metadata": {"name": "kubernetes", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "addressType": "IPv4",
+        "ports": [{"name": "https", "port": plan::API_PORT, "protocol": "TCP"}],
+        "endpoints": [{"addresses": [plan::API], "conditions": {"ready": true}}],
+    });
+    server
+        .local()
+        .named("kube-apiserver")
+        .create("discovery.k8s.io/v1", "endpointslices", "default", slice)
+        .map(drop)
+        .map_err(|failure| anyhow::anyhow!("the endpoints of the Service kubernetes: {failure}"))
+}
+
+/// Writes a file that nobody else can read.
+pub(crate) fn write_private(path: &Path, content: &str) -> Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let file = std::fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(content.as_bytes()))
+        .with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,64 @@
+//! Brings connections from one network namespace to another, where no packet could go.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::system::Netns;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// An end of the way: an address, and the namespace that has it if it is not the supervisor's own.
+#[derive(Clone)]
+pub(crate) struct End(pub(crate) Option<Netns>, pub(crate) SocketAddr);
+
+impl End {
+    /// Listens there; returns where that is.
+    pub(crate) fn listen(&self) -> Result<(TcpListener, SocketAddr)> {
+        let at = self.1;
+        let bind = move || std::net::TcpListener::bind(at).with_context(|| format!("cannot listen at {at}"));
+        let listener = match &self.0 {
+            Some(netns) => netns.run(bind)?,
+            None => bind()?,
+        };
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    }
+
+    async fn connect(&self) -> Result<TcpStream> {
+        let Self(Some(netns), to) = self.clone() else { return Ok(TcpStream::connect(self.1).await?) };
+        let connect = move || netns.run(|| Ok(std::net::TcpStream::connect_timeout(&to, PATIENCE)?));
+        let stream = tokio::task::spawn_blocking(connect).await??;
+        stream.set_nonblocking(true)?;
+        Ok(TcpStream::from_std(stream)?)
+    }
+}
+
+/// Forwards connections for ever.
+pub(crate) async fn forward(listener: TcpListener, to: End) {
+    loop {
+        let Ok((mut from, _)) = listener.accept().await else {
+            tokio::task::yield_now().await;
+            continue;
+        };
+        let to = to.clone();
+        tokio::spawn(async move {
+            let outcome = async {
+                let mut other = to.connect().await?;
+                // Small requests leave at once.
+                from.set_nodelay(true)?;
+                other.set_nodelay(true)?;
+                copy_bidirectional(&mut from, &mut other).await?;
+                anyhow::Ok(())
+            };
+            if let Err(error) = outcome.await {
+                tracing::debug!("a connection to {}: {error:#}", to.1);
+            }
+        });
+    }
+}

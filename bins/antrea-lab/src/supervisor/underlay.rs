@@ -1,0 +1,102 @@
+//! What is below the Nodes: wires, the router between them, the outside.
+//!
+//! The wires are Linux bridges in a namespace of their own, where every packet between Nodes can be seen. The router, the
+//! Kubernetes API and the outside have a namespace each.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use anyhow::Result;
+
+use crate::plan::{self, Node, Plan, Segment};
+use crate::system::Netns;
+
+/// The namespaces below the Nodes.
+pub(crate) struct Underlay {
+    fabric: Netns,
+    router: Netns,
+    /// Where the Kubernetes API is reached.
+    pub(crate) control: Netns,
+    /// Where a client and a server are that do not belong to the cluster.
+    pub(crate) outside: Netns,
+}
+
+impl Underlay {
+    /// Builds everything that does not depend on the Nodes.
+    pub(crate) fn build(plan: &Plan) -> Result<Self> {
+        let this =
+            Self { fabric: Netns::new()?, router: Netns::new()?, control: Netns::new()?, outside: Netns::new()? };
+        let mut lines = vec!["link set lo up".to_owned()];
+        for segment in Segment::ALL {
+            let bridge = segment.bridge();
+            lines.push(format!("link add {bridge} type bridge mcast_snooping 0"));
+            lines.push(format!("link set {bridge} addrgenmode none up"));
+        }
+        this.fabric.ip(&lines)?;
+        // What crosses a wire is not to be looked at by the firewall of the machine that the wire is made of.
+        let bridged = ["ip", "ip6", "arp"].map(|family| format!("net.bridge.bridge-nf-call-{family}tables"));
+        for name in bridged.iter().filter(|name| exists(&this.fabric, name)) {
+            this.fabric.sysctls(&[(name, "0")])?;
+        }
+        this.route(plan)?;
+        let api = (plan::API, Segment::A.ipv6(2));
+        this.plug(&this.control, "control", Segment::A, api)?;
+        this.plug(&this.outside, "outside", Segment::Outside, plan::OUTSIDE)?;
+        Ok(this)
+    }
+
+    /// Connects a namespace that is to be a Node.
+    pub(crate) fn connect(&self, node: &Node, netns: &Netns) -> Result<()> {
+        self.plug(netns, &node.name, node.segment, (node.ipv4, node.ipv6))
+    }
+
+    /// The namespaces by the names that people use.
+    pub(crate) fn named(&self) -> [(&'static str, &Netns); 4] {
+        [("fabric", &self.fabric), ("router", &self.router), ("control", &self.control), ("outside", &self.outside)]
+    }
+
+    fn route(&self, plan: &Plan) -> Result<()> {
+        self.router.sysctls(&[("net.ipv4.ip_forward", "1"), ("net.ipv6.conf.all.forwarding", "1")])?;
+        let mut lines = vec!["link set lo up".to_owned()];
+        for segment in Segment::ALL {
+            let (v4, v6) = segment.router();
+            self.cable(segment, &format!("rt-{}", segment.bridge()), &self.router, segment.bridge(), v4)?;
+            lines.extend(addresses(segment.bridge(), v4, v6));
+        }
+        if plan.router_knows_pods() {
+            for node in &plan.nodes {
+                lines.extend(node.pod_cidrs.iter().map(|net| format!("route add {net} via {}", node.address_for(net))));
+            }
+        }
+        self.router.ip(&lines)
+    }
+
+    /// Puts an interface `eth0` into a namespace, with addresses and the router as the gateway.
+    fn plug(&self, netns: &Netns, name: &str, segment: Segment, (v4, v6): (Ipv4Addr, Ipv6Addr)) -> Result<()> {
+        self.cable(segment, name, netns, "eth0", v4)?;
+        let (gateway4, gateway6) = segment.router();
+        let mut lines = vec!["link set lo up".to_owned()];
+        lines.extend(addresses("eth0", v4, v6));
+        lines.push(format!("route add default via {gateway4}"));
+        lines.push(format!("route add default via {gateway6}"));
+        netns.ip(&lines)
+    }
+
+    fn cable(&self, segment: Segment, here: &str, there: &Netns, name: &str, address: Ipv4Addr) -> Result<()> {
+        let (path, mac, bridge) = (there.path(), plan::mac(address), segment.bridge());
+        self.fabric.ip(&[
+            format!("link add name {here} type veth peer name {name} address {mac} netns {}", path.display()),
+            format!("link set {here} master {bridge} addrgenmode none up"),
+        ])?;
+        // Duplicate address detection would keep an IPv6 address from being used for a second or two.
+        there.sysctls(&[(&format!("net.ipv6.conf.{name}.accept_dad"), "0")])
+    }
+}
+
+fn addresses(link: &str, v4: Ipv4Addr, v6: Ipv6Addr) -> [String; 3] {
+    [format!("addr add {v4}/24 dev {link}"), format!("addr add {v6}/64 dev {link}"), format!("link set {link} up")]
+}
+
+fn exists(netns: &Netns, name: &str) -> bool {
+    let path = format!("/proc/sys/{}", name.replace('.', "/"));
+    netns.run(|| Ok(std::path::Path::new(&path).exists())).unwrap_or_default()
+}

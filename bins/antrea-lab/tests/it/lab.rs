@@ -1,0 +1,204 @@
+//! A lab for tests.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use testkit::wait::until;
+use testkit::{Process, Scratch};
+
+/// A Pod that is started while other tests keep both processors busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The real API server needs some seconds of processor time to start.
+const UP_PATIENCE: Duration = Duration::from_secs(150);
+
+/// A running lab. It ends with this value, or with the test process.
+pub(crate) struct Lab {
+    pub(crate) name: &'static str,
+    base: PathBuf,
+    pub(crate) process: Process,
+    _scratch: Option<Scratch>,
+}
+
+static SHARED: LazyLock<Lab> = LazyLock::new(|| {
+    let base = std::env::temp_dir().join(format!("antrea-lab-{}", std::process::id()));
+    Lab::start_in(base, None, "shared", 3, &["--network", "bridge"])
+});
+
+impl Lab {
+    /// The one that tests share: three Nodes in two subnets. It ends with the test process.
+    pub(crate) fn shared() -> &'static Self {
+        &SHARED
+    }
+
+    /// One of its own, where Debian's plugin connects the Pods.
+    pub(crate) fn start(name: &'static str, nodes: u16) -> Self {
+        Self::start_with(name, nodes, &["--network", "bridge"])
+    }
+
+    /// One of its own.
+    pub(crate) fn start_with(name: &'static str, nodes: u16, arguments: &[&str]) -> Self {
+        let scratch = Scratch::new().unwrap();
+        Self::start_in(scratch.path().join("labs"), Some(scratch), name, nodes, arguments)
+    }
+
+    fn start_in(base: PathBuf, scratch: Option<Scratch>, name: &'static str, nodes: u16, arguments: &[&str]) -> Self {
+        let mut up = program(&base);
+        up.args(["up", "--name", name, "--nodes", &nodes.to_string()]).args(arguments);
+        let mut process = Process::spawn(up).unwrap();
+        let ready = || {
+            assert_eq!(process.ended().unwrap(), None, "the lab does not come up");
+            let text = std::fs::read(base.join(name).join("lab.json")).ok()?;
+            let lab: Value = serde_json::from_slice(&text).ok()?;
+            (lab["ready"] == true).then_some(())
+        };
+        until(format_args!("the lab {name}"), UP_PATIENCE, ready).unwrap();
+        Self { name, base, process, _scratch: scratch }
+    }
+
+    pub(crate) fn base(&self) -> &Path {
+        &self.base
+    }
+
+    pub(crate) fn home(&self) -> PathBuf {
+        self.base.join(self.name)
+    }
+
+    /// The supervisor's process id.
+    pub(crate) fn supervisor(&self) -> u32 {
+        let lab: Value = serde_json::from_slice(&std::fs::read(self.home().join("lab.json")).unwrap()).unwrap();
+        lab["pid"].as_u64().unwrap().try_into().unwrap()
+    }
+
+    /// Runs antrea-lab for this lab.
+    pub(crate) fn run<S: AsRef<OsStr>>(&self, command: &str, arguments: impl IntoIterator<Item = S>) -> Output {
+        let mut run = program(&self.base);
+        run.args([command, "--name", self.name]).args(arguments).output().unwrap()
+    }
+
+    /// Runs a command in a Pod; gives what it prints, or else what went wrong.
+    pub(crate) fn exec(&self, pod: &str, command: &[&str]) -> Result<String, String> {
+        said(&self.run("exec", [&[pod, "--"], command].concat()))
+    }
+
+    /// Runs a command in a Node; gives what it prints, or else what went wrong.
+    pub(crate) fn node(&self, node: &str, command: &[&str]) -> Result<String, String> {
+        said(&self.run("node", [&[node, "--"], command].concat()))
+    }
+
+    /// The API, for the administrator. A client belongs to the runtime that made it, so each test makes its own.
+    pub(crate) fn api(&self) -> Kube {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let client = runtime.block_on(async {
+            let kubeconfig = Kubeconfig::read_from(self.home().join("kubeconfig")).unwrap();
+            let mut config =
+                kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+            config.proxy_url = None;
+            kube::Client::try_from(config).unwrap()
+        });
+        Kube { runtime, client }
+    }
+}
+
+/// What a command printed, or else its exit code and what it complained of.
+pub(crate) fn said(output: &Output) -> Result<String, String> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match output.status.code() {
+        Some(0) => Ok(text(&output.stdout)),
+        code => Err(format!("{code:?}: {}{}", text(&output.stdout), text(&output.stderr))),
+    }
+}
+
+/// antrea-lab, with a directory of labs of its own.
+pub(crate) fn program(base: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_antrea-lab"));
+    command.env("ANTREA_LAB_DIR", base);
+    command
+}
+
+/// A client that waits for its answers.
+pub(crate) struct Kube {
+    runtime: tokio::runtime::Runtime,
+    pub(crate) client: kube::Client,
+}
+
+impl Kube {
+    pub(crate) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    /// Makes a Pod with one container, from the rest of its spec; it is gone before the next test of that name.
+    pub(crate) fn pod(&self, name: &str, spec: Value) {
+        self.apply("v1", "Pod", name, json!({"spec": spec}));
+    }
+
+    /// Makes any object in the namespace `default`.
+    pub(crate) fn apply(&self, version: &str, kind: &str, name: &str, mut object: Value) {
+        object["apiVersion"] = json!(version);
+        object["kind"] = json!(kind);
+        object["metadata"]["name"] = json!(name);
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let gvk = kube::api::GroupVersionKind::gvk(group, version, kind);
+        let resource = kube::api::ApiResource::from_gvk(&gvk);
+        let api: Api<kube::api::DynamicObject> = Api::namespaced_with(self.client.clone(), "default", &resource);
+        self.wait(api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&object))).unwrap();
+    }
+
+    pub(crate) fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Value> {
+        let pod = self.wait(self.pods().get_opt(name)).unwrap();
+        pod.map(|pod| serde_json::to_value(pod).unwrap())
+    }
+
+    /// Waits until a Pod is so.
+    pub(crate) fn until(&self, name: &str, what: &str, so: impl Fn(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        let check = || {
+            last = self.get(name)?;
+            so(&last).then(|| last.clone())
+        };
+        let found = until(format_args!("Pod {name}: {what}"), PATIENCE, check);
+        found.unwrap_or_else(|error| panic!("{error:#}\nits status is {:#}", last["status"]))
+    }
+
+    /// Waits until a Pod is ready; gives its addresses.
+    pub(crate) fn until_ready(&self, name: &str) -> Vec<String> {
+        let pod = self.until(name, "ready", is_ready);
+        let ips = pod["status"]["podIPs"].as_array().unwrap();
+        ips.iter().map(|ip| ip["ip"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Deletes a Pod and waits until it is gone.
+    pub(crate) fn delete(&self, name: &str) {
+        self.wait(self.pods().delete(name, &kube::api::DeleteParams::default())).unwrap();
+        until(format_args!("the end of Pod {name}"), PATIENCE, || self.get(name).is_none().then_some(())).unwrap();
+    }
+}
+
+pub(crate) fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// The spec of a Pod on a Node with one container that runs a shell script.
+pub(crate) fn script(node: &str, script: &str) -> Value {
+    json!({
+        "nodeName": node, "terminationGracePeriodSeconds": 5,
+        "containers": [{"name": "c", "image": "busybox", "command": ["sh", "-c", script]}],
+    })
+}
+
+/// The spec of a Pod on a Node that tells its name at port 80.
+pub(crate) fn server(node: &str) -> Value {
+    json!({"nodeName": node, "containers": [{"name": "c", "image": "nginx"}]})
+}

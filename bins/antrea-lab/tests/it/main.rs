@@ -1,0 +1,19 @@
+//! Labs that really run: Nodes, Pods, packets, and what is left of them.
+
+// `cfg(test)` marks the helpers as test code, where clippy allows `unwrap`.
+#[cfg(test)]
+mod agent;
+#[cfg(test)]
+mod containers;
+#[cfg(test)]
+mod kubernetes;
+#[cfg(test)]
+mod lab;
+#[cfg(test)]
+mod lifetime;
+#[cfg(test)]
+mod network;
+#[cfg(test)]
+mod pods;
+#[cfg(test)]
+mod tunnels;
