@@ -182,8 +182,9 @@ pub(crate) fn apply(
     if !conflicts.is_empty() {
         return Err(conflict(&conflicts));
     }
-    let time = entries.iter().find(|entry| entry.is(writer, "Apply") && entry.fields == wanted && touched.is_empty());
-    let time = time.map_or_else(moment::now, |entry| entry.time.clone());
+    // Whoever changes nothing has no time, or that of the last change.
+    let before = entries.iter().find(|entry| entry.is(writer, "Apply")).map(|entry| entry.time.clone());
+    let time = if touched.is_empty() { before.unwrap_or_default() } else { moment::now() };
     entries.retain(|entry| !entry.is(writer, "Apply"));
     entries.push(Entry {
         manager: writer.manager.to_owned(),

@@ -184,7 +184,10 @@ fn check_place(resource: &Resource, namespace: &str, name: Option<&str>, object:
     }
     if let Some(name) = name {
         match text(object, "metadata.name") {
-            "" => value::set(object, "metadata.name", name),
+            "" => {
+                let why = "was undeterminable: name must be provided";
+                return Err(Failure::bad_request(format!("the name of the object ({name} based on URL) {why}")));
+            }
             other if other != name => {
                 let why = format!("the name of the object ({other}) does not match the name on the URL ({name})");
                 return Err(Failure::bad_request(why));

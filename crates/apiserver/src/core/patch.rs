@@ -48,6 +48,7 @@ impl Core {
                 }
             }
             let strategic = kind == PatchKind::Strategic;
+            same_uid(resource, name, old, &new)?;
             warnings = self.accept_patched(resource, (namespace, name), &mut new, patch, strategic, write)?;
             Ok(new)
         })?;
@@ -82,11 +83,13 @@ impl Core {
             let what = format!("({namespace}/{name}; {group}/{version}, Kind={kind})");
             Failure::new(500, "", format!("failed to create typed patch object {what}: {why}"))
         })?;
+        value::default_text(&mut config, "metadata.name", name);
         let warnings = self.accept(resource, namespace, Some(name), &mut config, write)?;
         let writer = Writer { manager: &write.manager, api_version: &api_version, subresource: &write.subresource };
         let (schema, shape) = (resource.schema(), &resource.shape);
         loop {
             let result = self.modify(resource, namespace, name, write, false, |old| {
+                same_uid(resource, name, old, &config)?;
                 let mut merged = managed::apply(schema, shape, old, &config, writer, write.force)?;
                 let asked = text(&config, "metadata.resourceVersion");
                 set(
@@ -100,6 +103,12 @@ impl Core {
                 Err(failure) if failure.code == 404 && write.subresource.is_empty() => {}
                 result => return result.map(|written| written.warned(warnings)),
             }
+            let uid = text(&config, "metadata.uid");
+            if !uid.is_empty() {
+                let why =
+                    format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+                return Err(Failure::conflict(resource.id(), name, &why));
+            }
             let merged = managed::apply(schema, shape, &Value::Null, &config, writer, write.force)?;
             match self.insert(resource, namespace, merged, write, false) {
                 // Somebody else has made it meanwhile.
@@ -108,4 +117,15 @@ impl Core {
             }
         }
     }
+}
+
+/// A patch is of the object that is there.
+fn same_uid(resource: &Resource, name: &str, old: &Value, new: &Value) -> Result<(), Failure> {
+    let uid = value::at(new, "metadata.uid");
+    if uid.is_null() || uid == value::at(old, "metadata.uid") {
+        return Ok(());
+    }
+    // The real server looks twice.
+    let errors = [(); 2].map(|()| crate::validate::immutable("metadata.uid", uid));
+    Err(Failure::invalid(resource.kept_group(), &resource.kind, name, &errors))
 }

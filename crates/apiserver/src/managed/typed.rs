@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::compare::key_step;
 use super::fields::{Step, display};
+use crate::patch::go;
 use crate::schema::{ListKind, Schema, Shape, json_kind};
 
 /// Says what of a configuration its type does not have, or what is there twice.
@@ -34,14 +35,15 @@ impl Walk<'_> {
                 }
             }
             (Shape::List(item, kind), Value::Array(items)) => self.list(item, kind, items),
-            (Shape::Type(_) | Shape::Map(..), other) => self.mismatch("map", other),
-            (Shape::List(..), other) => self.mismatch("list", other),
+            // The real server prints what it found in a different way each time.
+            (Shape::Type(_) | Shape::Map(..), other) => self.mismatch("map", &format!("&{{{}}}", go(other))),
+            (Shape::List(..), other) => self.mismatch("list", &format!("&{{{}}}", go(other))),
             (Shape::Int32 | Shape::Int64 | Shape::Double, value) if !value.is_number() => {
-                self.mismatch("numeric (int or float)", value);
+                self.mismatch("numeric (int or float)", json_kind(value));
             }
-            (Shape::Bool, value) if !value.is_boolean() => self.mismatch("boolean", value),
+            (Shape::Bool, value) if !value.is_boolean() => self.mismatch("boolean", &format!("&{{{}}}", go(value))),
             (Shape::Text | Shape::Bytes | Shape::Time | Shape::MicroTime, value) if !value.is_string() => {
-                self.mismatch("string", value);
+                self.mismatch("string", &format!("&value.valueUnstructured{{Value:{value}}}"));
             }
             _ => {}
         }
@@ -53,7 +55,11 @@ impl Walk<'_> {
             match kind.field(name) {
                 Some(field) => self.below(format!("f:{name}"), &field.shape, value),
                 None if kind.open => {}
-                None => self.say(Some(format!("f:{name}")), "field not declared in schema"),
+                None => {
+                    self.say(Some(format!("f:{name}")), "field not declared in schema");
+                    // What comes after it is not looked at.
+                    break;
+                }
             }
         }
     }
@@ -67,9 +73,7 @@ impl Walk<'_> {
         let steps: Vec<_> = items.iter().enumerate().map(|(index, item)| step(index, item)).collect();
         for (index, this) in steps.iter().enumerate() {
             if steps.iter().take(index).any(|before| before == this) {
-                let shown = display(std::slice::from_ref(this));
-                let what = if matches!(kind, ListKind::Set) { shown.trim_matches(['[', ']', '=']) } else { &shown };
-                self.say(None, &format!("duplicate entries for key {what}"));
+                self.say(None, &format!("duplicate entries for key {}", display(std::slice::from_ref(this))));
             }
         }
         for (value, step) in items.iter().zip(steps) {
@@ -83,13 +87,7 @@ impl Walk<'_> {
         self.path.pop();
     }
 
-    fn mismatch(&mut self, wanted: &str, value: &Value) {
-        let found = match json_kind(value) {
-            "object" => "map",
-            "array" => "list",
-            "bool" => "boolean",
-            other => other,
-        };
+    fn mismatch(&mut self, wanted: &str, found: &str) {
         self.say(None, &format!("expected {wanted}, got {found}"));
     }
 
@@ -116,7 +114,7 @@ mod tests {
         let port = json!({"spec": {"ports": [{"port": "eighty"}]}});
         let message = ".spec.ports[port=\"eighty\",protocol=\"TCP\"].port: expected numeric (int or float), got string";
         assert_eq!(wrong(port), message);
-        assert_eq!(wrong(json!({"spec": []})), ".spec: expected map, got list");
+        assert_eq!(wrong(json!({"spec": []})), ".spec: expected map, got &{[]}");
     }
 
     #[test]

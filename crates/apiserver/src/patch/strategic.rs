@@ -32,7 +32,10 @@ fn object(
             return Ok(());
         }
         Some("merge") | None => {}
-        Some(other) => return Err(Failure::bad_request(format!("unknown patch type: {other}"))),
+        Some(other) => {
+            let shown = super::go(&Value::Object(patch.clone()));
+            return Err(Failure::new(500, "", format!("unknown patch type: {other} in map: {shown}")));
+        }
     }
     if let Some(kept) = patch.get("$retainKeys").and_then(Value::as_array) {
         target.retain(|key, _| kept.iter().any(|kept| kept == key));
@@ -60,6 +63,9 @@ fn object(
             continue;
         }
         let inner = field(schema, shape, key);
+        if let (Some(order), Some(items)) = (patch.get(&format!("$setElementOrder/{key}")), value.as_array()) {
+            in_order(&inner, items, order)?;
+        }
         let before = list_at(target, key);
         let place = target.entry(key.clone()).or_insert(Value::Null);
         one(schema, &inner, place, value)?;
@@ -159,6 +165,22 @@ fn arrange(items: &mut Vec<Value>, named: &[Value], before: &[Value], key: Optio
         items.push(item);
     }
     items.extend(others);
+}
+
+/// What is patched has to be named in the order that is given for the list, in that order.
+fn in_order(shape: &Shape, items: &[Value], order: &Value) -> Result<(), Failure> {
+    let id = |item: &Value| match shape {
+        Shape::List(_, ListKind::Keyed(keys)) => keys.first().and_then(|key| item.get(key)).cloned(),
+        _ => Some(item.clone()),
+    };
+    let mut named = order.as_array().into_iter().flatten();
+    let mut patched = items.iter().filter(|item| item.get("$patch").is_none());
+    if patched.all(|item| named.any(|named| id(named) == id(item))) {
+        return Ok(());
+    }
+    let (items, order) = (super::go(&items.into()), super::go(order));
+    let why = format!("The order in patch list:\n{items}\n doesn't match $setElementOrder list:\n{order}\n");
+    Err(Failure::new(500, "", why))
 }
 
 /// Arranges a list that is a field of a patched object.

@@ -107,6 +107,9 @@ impl Walk<'_> {
             }
             (Shape::Map(item, _), Value::Object(values)) => {
                 for (key, value) in values.iter_mut() {
+                    if value.is_null() && **item == Shape::Text && !self.schema.lenient {
+                        *value = "".into();
+                    }
                     let (fields, path) = (place.fields.clone(), join(&place.path, key));
                     self.visit(item, value, &Place { owner: place.owner, fields, path })?;
                 }
