@@ -275,6 +275,9 @@ impl Worker {
             restarts,
             container,
         };
+        // A run has a log as soon as it is counted: `logs --previous` goes by it. What fails here fails again, and is told then.
+        let log = start.directory.join(format!("{restarts}.log"));
+        let _ = std::fs::create_dir_all(&start.directory).and_then(|()| std::fs::File::create(log));
         let messages = self.messages.clone();
         tokio::spawn(async move {
             let event = match start.begin().await {
