@@ -66,6 +66,10 @@ simulator-long: setup ## 100,000 packets through random Nodes, switch against si
 apiserver-long: setup ## Caches of kube-rs against the embedded API while connections are cut, for minutes (CHURN_SECONDS=n)
 	CHURN_SECONDS=$${CHURN_SECONDS:-300} $(CARGO) test --locked -p apiserver --test it -- caches:: --nocapture
 
+.PHONY: agent-long
+agent-long: setup ## 500 Pods come to a Node and go, 32 at a time (PODS=n, AT_A_TIME=n)
+	PODS=$${PODS:-500} AT_A_TIME=$${AT_A_TIME:-32} $(CARGO) test --locked -p antrea-agent --test it many_pods -- --nocapture
+
 .PHONY: fuzz
 fuzz: setup ## Fuzz every decoder, a million executions each (RUNS=n)
 	@scripts/cargo-tool cargo-fuzz 0.13.2
@@ -82,6 +86,16 @@ bench-apiserver: setup ## Pods made and watched, beside the real Kubernetes (POD
 .PHONY: bench-pipeline
 bench-pipeline: ## A large Node's flows, compiled from nothing and changed by one Pod
 	$(CARGO) run --release --locked -p benches --bin bench-pipeline
+
+.PHONY: bench-cni
+bench-cni: setup ## CNI calls as a container runtime sees them, beside Debian's bridge plugin
+	$(CARGO) build --release --locked -p antrea-agent -p antrea-cni
+	$(CARGO) run --release --locked -p benches --bin bench-cni
+
+.PHONY: bench-agent
+bench-agent: setup ## Memory of an agent with few and with many Pods, and what it does when idle (SECONDS_IDLE=n)
+	$(CARGO) build --release --locked -p antrea-agent -p antrea-cni
+	$(CARGO) run --release --locked -p benches --bin bench-agent
 
 .PHONY: clean
 clean: ## Remove what was built

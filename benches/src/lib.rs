@@ -1,7 +1,7 @@
 //! Measuring, and saying what was measured.
 //!
-//! *Role.* What the benchmarks share: a figure and how it is printed, the median of several runs, and an allocator that knows
-//! how much memory was in use at most.
+//! *Role.* What the benchmarks share: a figure and how it is printed, the median of several runs, an allocator that knows
+//! how much memory was in use at most, and a Node with the released agent.
 //!
 //! *Invariants.* A figure is a line: `figure=NAME ours=N[unit] peer=N[unit] ratio=N goal=N`. A goal that is missed is printed as
 //! missed, and the benchmark still ends well: it measures, it does not judge.
@@ -10,6 +10,7 @@
 
 pub mod latency;
 pub mod memory;
+pub mod node;
 
 use std::fmt;
 use std::time::Duration;
@@ -89,6 +90,14 @@ pub fn median(times: &[Duration]) -> f64 {
     sorted.get(sorted.len() / 2).map_or(0.0, Duration::as_secs_f64)
 }
 
+/// The measurement that so many percent of all do not exceed; zero of none.
+pub fn percentile(times: &[Duration], percent: usize) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort();
+    let rank = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(rank).copied().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,5 +121,13 @@ mod tests {
     fn the_median_is_the_middle_one() {
         let seconds = |n| Duration::from_secs(n);
         assert!((median(&[seconds(9), seconds(1), seconds(3)]) - 3.0).abs() < 1e-9);
+    }
+    #[test]
+    fn a_percentile_is_one_of_the_measurements() {
+        let times: Vec<Duration> = (1..=200).rev().map(Duration::from_millis).collect();
+        assert_eq!(percentile(&times, 50), Duration::from_millis(100));
+        assert_eq!(percentile(&times, 99), Duration::from_millis(198));
+        assert_eq!(percentile(&times[..1], 99), times[0]);
+        assert_eq!(percentile(&[], 50), Duration::ZERO);
     }
 }

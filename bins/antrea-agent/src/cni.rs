@@ -1,13 +1,14 @@
 //! Pods come and go: what a container runtime asks for, carried out.
 //!
 //! A Pod that is attached has an address in the IPAM store, a cable, a row in OVSDB and flows in the switch. The row is what an
-//! agent that was restarted knows the Pod by: it is made when the cable is there, and removed before the cable goes. What is
-//! left of a call that was cut short is found by the same container's next call, or by [`Cni::collect`].
+//! agent that was restarted knows the Pod by: it is made when the cable is there, and removed before the cable goes, for which a
+//! runtime does not wait. What is left of a call that was cut short is found by the same container's next call, or by
+//! [`Cni::collect`].
 
 mod interface_name;
+mod removals;
 
-use std::collections::BTreeSet;
-use std::future::Future;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,13 +20,14 @@ use ipnet::IpNet;
 use node::{Event, Own, Owner};
 use pipeline::model::Address;
 use tokio::time::timeout;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use types::host::PodLink;
 use types::{Mac, ObjectName};
 
 use crate::engine::Engine;
 use crate::ports::{PodPort, Ports};
 use interface_name::interface_name;
+use removals::Removals;
 
 /// How long the switch may take to give a port its number, and to hold its flows.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -37,34 +39,43 @@ pub(crate) struct Cni {
     engine: Engine,
     ports: Ports,
     pool: Arc<Pool>,
+    removals: Removals,
 }
 
 impl Cni {
     /// Attaches Pods with addresses of a pool.
     pub(crate) fn new(own: Arc<Own>, engine: Engine, ports: Ports, pool: Pool) -> Self {
-        Self { own, engine, ports, pool: Arc::new(pool) }
+        Self { own, engine, ports, pool: Arc::new(pool), removals: Removals::new() }
     }
 
-    /// Removes what calls that were cut short have left behind: addresses of no port, ports without a cable.
+    /// Waits until what was detached is gone from the kernel.
+    pub(crate) async fn settled(&self) {
+        self.removals.ended().await;
+    }
+
+    /// Removes what calls that were cut short have left behind: addresses and cables of no port, ports without a cable.
     ///
     /// No call may be under way.
     pub(crate) async fn collect(&self) -> Result<(), Error> {
-        let mut kept = BTreeSet::new();
+        let (mut containers, mut cables) = (BTreeSet::new(), BTreeSet::new());
         for (port, _) in self.ports.all() {
             let device = port.name.clone();
             // Where nobody can tell, nothing is taken from a Pod that may live.
             let there = blocking(move || host::pod::is_plugged(&device)).await.unwrap_or(true);
             if there {
-                kept.insert(port.container);
+                containers.insert(port.container);
+                cables.insert(port.name);
             } else {
                 warn!(interface = port.name, pod = %port.pod, "its cable is gone, and with it the port");
-                self.take_out(&port.name).await?;
+                self.take_out(&port.name, None).await?;
             }
         }
-        self.free_all_but(kept).await?;
-        let gone = blocking(host::pod::collect).await.map_err(|error| Error::new(Code::Interface, error))?;
+        self.settled().await;
+        self.free_all_but(containers).await?;
+        let gone = blocking(move || host::pod::collect(&cables));
+        let gone = gone.await.map_err(|error| Error::new(Code::Interface, error))?;
         for device in gone {
-            info!(device, "a chain of a device that is gone was removed");
+            info!(device, "what was left of a Pod's cable was removed");
         }
         Ok(())
     }
@@ -125,6 +136,7 @@ impl Cni {
             device: device.to_owned(),
             netns: call.netns.clone(),
         };
+        debug!(interface = port.name, addresses = ?port.addresses, "it has its addresses");
         let link = self.link_of(&port, call.mtu);
         if self.ports.of(container).contains(&port) {
             let checked = link.clone();
@@ -133,8 +145,9 @@ impl Cni {
                 return Ok(attachment(&link));
             }
             // Somebody has torn it: made anew it is whole.
-            self.take_out(&port.name).await?;
+            self.take_out(&port.name, None).await?;
         }
+        self.removals.make_way(&port.name, &port.netns).await;
         let plugged = link.clone();
         let plugged = blocking(move || {
             // What an ADD without an end has left would be in the way.
@@ -142,13 +155,17 @@ impl Cni {
             host::pod::attach(&plugged)
         });
         plugged.await.map_err(|error| Error::new(Code::Interface, error))?;
+        debug!(interface = port.name, "its cable is plugged");
         self.connect(&port).await?;
-        let announced = link.clone();
-        if let Err(error) = blocking(move || host::pod::announce(&announced)).await {
-            // Its neighbours will ask.
-            warn!(pod = %port.pod, error, "could not be announced");
-        }
-        Ok(attachment(&link))
+        let answer = attachment(&link);
+        // Not waited for: without it, neighbours ask.
+        let announced = blocking(move || host::pod::announce(&link));
+        tokio::spawn(async move {
+            if let Err(error) = announced.await {
+                warn!(pod = %port.pod, error, "could not be announced");
+            }
+        });
+        Ok(answer)
     }
 
     /// Makes a cable a port of the bridge, and waits until the switch knows what to do with it.
@@ -156,7 +173,9 @@ impl Cni {
         let failed = |message: String| Error::new(Code::Interface, message);
         let connected = async {
             self.ports.add(port).await.map_err(|error| failed(error.to_string()))?;
+            debug!(interface = port.name, "it is in the database");
             let number = self.ports.assigned(&port.name).await.map_err(failed)?;
+            debug!(interface = port.name, number, "it is in the switch");
             self.engine.tell(Event::Attached(port.interface(number))).await;
             self.engine.installed(Owner::Interface(port.name.clone())).await.map_err(failed)
         };
@@ -167,22 +186,26 @@ impl Cni {
         timeout(PATIENCE, connected).await.map_err(late)?
     }
 
-    /// Removes a port, its flows and its cable, if they are there.
-    async fn take_out(&self, name: &str) -> Result<(), Error> {
+    /// Removes a port and its flows, if they are there, and begins to remove its cable.
+    async fn take_out(&self, name: &str, netns: Option<String>) -> Result<(), Error> {
         let failed = |error: String| Error::new(Code::Interface, error);
         self.engine.tell(Event::Detached(name.to_owned())).await;
         self.ports.remove(name).await.map_err(|error| failed(error.to_string()))?;
         let device = name.to_owned();
-        blocking(move || host::pod::detach(&device)).await.map_err(failed)
+        self.removals.begin(name.to_owned(), netns, blocking(move || host::pod::detach(&device)));
+        Ok(())
     }
 
     /// Removes all that an attachment has, whatever is left of it.
     async fn unplug(&self, id: &AttachmentId, pod: Option<&str>) -> Result<(), Error> {
         let (container, device) = (id.container.as_str(), id.ifname.as_str());
-        let rows = self.ports.of(container).into_iter().filter(|port| port.device == device).map(|port| port.name);
-        let names: BTreeSet<String> = rows.chain(pod.map(|pod| interface_name(pod, container))).collect();
-        for name in names {
-            self.take_out(&name).await?;
+        let rows = self.ports.of(container).into_iter().filter(|port| port.device == device);
+        // A call that was cut short may have left a cable and no row.
+        let mut cables: BTreeMap<String, Option<String>> =
+            pod.map(|pod| (interface_name(pod, container), None)).into_iter().collect();
+        cables.extend(rows.map(|port| (port.name, Some(port.netns))));
+        for (name, netns) in cables {
+            self.take_out(&name, netns).await?;
         }
         let (pool, owner) = (Arc::clone(&self.pool), ipam::Owner::new(container, device));
         blocking(move || pool.release(&owner)).await.map(drop).map_err(|error| Error::new(Code::Ipam, error))
@@ -243,7 +266,7 @@ impl Handler for Cni {
         for (port, _) in self.ports.all() {
             if !is_valid(&port.container, &port.device) {
                 info!(interface = port.name, pod = %port.pod, "the runtime no longer knows it");
-                self.take_out(&port.name).await?;
+                self.take_out(&port.name, Some(port.netns)).await?;
             }
         }
         self.free_all_but(valid.iter().map(|id| id.container.to_string()).collect()).await
@@ -289,12 +312,12 @@ fn mac_for(address: IpAddr) -> Mac {
     Mac([0x0a, 0x58, a, b, c, d])
 }
 
-/// Runs what waits for the kernel or a disk where nobody else waits for it.
-fn blocking<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> impl Future<Output = Result<T, String>>
+/// Runs what waits for the kernel or a disk where nobody else waits for it, once it is polled.
+async fn blocking<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, String>
 where
     T: Send + 'static,
     E: std::fmt::Display + Send + 'static,
 {
     let handle = tokio::task::spawn_blocking(move || work().map_err(|error| error.to_string()));
-    async move { handle.await.unwrap_or_else(|error| Err(format!("a bug: {error}"))) }
+    handle.await.unwrap_or_else(|error| Err(format!("a bug: {error}")))
 }

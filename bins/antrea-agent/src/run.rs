@@ -31,6 +31,9 @@ use crate::upkeep::{self, Upkeep};
 /// How long a source may take before the log says what is being waited for.
 const IMPATIENCE: Duration = Duration::from_secs(5);
 
+/// How long the kernel may take at the end to remove what was detached.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// The file beside the CNI socket that lets root ask the agent questions.
 const TOKEN: &str = "loopback-client-token";
 /// Calls that wait for the kernel at a time.
@@ -78,7 +81,11 @@ async fn work(config: &Config, name: &str) -> Result<()> {
             error = started.bridge => outcome = Err(error.into()),
         }
     };
+    let cni = started.cni.clone();
     started.listener.serve(started.cni, stop).await;
+    if tokio::time::timeout(PATIENCE, cni.settled()).await.is_err() {
+        warn!("the kernel has not removed all devices of Pods within {PATIENCE:?}; the next start will see to it");
+    }
     info!("stopped; what was set up stays");
     outcome
 }

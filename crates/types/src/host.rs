@@ -2,7 +2,8 @@
 //!
 //! What is ours is recognisable. A device is ours if it is in [`Desired::links`]: all its addresses (but the ones that the
 //! kernel gives it by itself) and all its permanent neighbours are. A route is ours if it carries [`ROUTE_PROTOCOL`],
-//! whatever its device. The tables [`FIREWALL_TABLE`] of nftables are ours. Nobody else's is ever changed.
+//! whatever its device. A Pod's cable is ours if its end on the host is in the group [`POD_GROUP`]. The tables
+//! [`FIREWALL_TABLE`] of nftables are ours. Nobody else's is ever changed.
 
 mod firewall;
 mod pod_link;
@@ -19,6 +20,9 @@ use crate::Mac;
 
 /// The number that marks our routes, as `bird` and `dhcp` have theirs (`ip route show proto 167`).
 pub const ROUTE_PROTOCOL: u8 = 167;
+
+/// The group of the devices on the host that lead to Pods (`ip link show group 167`).
+pub const POD_GROUP: u32 = 167;
 
 /// The table that routes are in unless somebody says otherwise (`ip route show table main`).
 pub const MAIN_TABLE: u32 = 254;

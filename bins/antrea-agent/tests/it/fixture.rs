@@ -95,6 +95,14 @@ impl Node {
         assert!(!status.success());
     }
 
+    /// Tells the agent to stop, and waits until it has.
+    pub(crate) fn stop_agent(&mut self) {
+        let mut agent = self.agent.take().unwrap();
+        testkit::process::run(std::process::Command::new("kill").arg(agent.pid().to_string()), None).unwrap();
+        let status = until("the agent to stop", PATIENCE, || agent.ended().unwrap()).unwrap();
+        assert!(status.success(), "{status}: {}", self.log());
+    }
+
     /// What the agent has logged, since it was first started.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("agent.log")).unwrap_or_default()
@@ -132,6 +140,12 @@ impl Node {
 
     pub(crate) fn del(&self, pod: &PodNet) {
         self.cni(&release(&pod.name)).unwrap();
+    }
+
+    /// Fails if anything is left of Pods; what the kernel still removes is waited for.
+    pub(crate) fn no_traces(&self) {
+        let none = || self.traces().is_empty().then_some(());
+        until("the end of all Pods", PATIENCE, none).unwrap_or_else(|error| panic!("{error}: {:?}", self.traces()));
     }
 
     /// Addresses that are taken, devices of Pods on the host, and rows of Pods in the database.

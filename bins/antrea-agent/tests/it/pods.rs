@@ -8,7 +8,7 @@ use api::cni::Code;
 use api::cni::request::Command;
 use testkit::Netns;
 
-use crate::fixture::{NODE_IP, Node, OUTSIDE_IP, call, id, nowhere, reaches, release};
+use crate::fixture::{NODE_IP, Node, OUTSIDE_IP, PodNet, call, id, nowhere, reaches, release};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -37,7 +37,7 @@ fn pods_reach_each_other_their_node_and_the_outside_and_leave_nothing() {
     node.del(&one);
     node.del(&two);
     node.del(&two);
-    assert_eq!(node.traces(), Vec::<String>::new());
+    node.no_traces();
     node.cni(&release("never-known")).unwrap();
 }
 
@@ -65,7 +65,7 @@ fn an_add_that_fails_leaves_nothing_and_says_why() {
     let error = node.cni(&Command::Add(call("ghost", &nowhere()))).unwrap_err();
     assert_eq!(error.code, Code::Interface);
     assert!(error.to_string().contains("/var/run/netns/that-is-gone"), "{error}");
-    assert_eq!(node.traces(), Vec::<String>::new());
+    node.no_traces();
 
     // The Pod has a device of this name already.
     let netns = Netns::new().unwrap();
@@ -73,7 +73,7 @@ fn an_add_that_fails_leaves_nothing_and_says_why() {
     other.id.ifname = api::cni::InterfaceName::new("lo").unwrap();
     let error = node.cni(&Command::Add(other)).unwrap_err();
     assert_eq!(error.code, Code::Interface, "{error}");
-    assert_eq!(node.traces(), Vec::<String>::new());
+    node.no_traces();
 }
 
 #[test]
@@ -87,22 +87,23 @@ fn gc_removes_what_the_runtime_does_not_know() {
     assert!(reaches(&kept.netns, ip("10.10.1.1")));
     drop(lost);
     node.del(&kept);
-    assert_eq!(node.traces(), Vec::<String>::new());
+    node.no_traces();
 }
 
 #[test]
 fn many_pods_at_a_time_come_and_go() {
-    const ROUNDS: usize = 3;
-    const AT_A_TIME: usize = 16;
+    // Some in a test that is run often; PODS=500 and AT_A_TIME=32 are what `make agent-long` asks for.
+    let size = |name: &str, usual: usize| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
+    let (pods, at_a_time) = (size("PODS", 48), size("AT_A_TIME", 16));
     let node = Node::start("");
     let before = node.flows();
     let (done, results) = mpsc::channel();
     thread::scope(|scope| {
-        for worker in 0..AT_A_TIME {
+        for worker in 0..at_a_time {
             let (node, done) = (&node, done.clone());
             scope.spawn(move || {
-                for round in 0..ROUNDS {
-                    let pod = node.add(&format!("p{worker}-{round}"));
+                for number in (worker..pods).step_by(at_a_time) {
+                    let pod = node.add(&format!("p{number}-many"));
                     done.send(pod.v4).unwrap();
                     node.del(&pod);
                 }
@@ -110,8 +111,26 @@ fn many_pods_at_a_time_come_and_go() {
         }
     });
     drop(done);
-    assert_eq!(results.iter().count(), ROUNDS * AT_A_TIME);
-    assert_eq!(node.traces(), Vec::<String>::new());
+    assert_eq!(results.iter().count(), pods);
+    node.no_traces();
     testkit::wait::until("the switch forgets them", testkit::wait::PATIENCE, || (node.flows() == before).then_some(()))
         .unwrap();
+}
+
+#[test]
+fn a_pod_that_comes_back_at_once_keeps_its_new_cable() {
+    let node = Node::start("");
+    let mut pod = node.add("web");
+    for round in 0..5 {
+        // DEL is answered before the kernel has removed the old cable.
+        node.del(&pod);
+        let name = if round % 2 == 0 { "web" } else { "other" };
+        let attachment = node.cni(&Command::Add(call(name, &pod.netns.path()))).unwrap().unwrap();
+        node.cni(&Command::Check(call(name, &pod.netns.path()), attachment.clone())).unwrap();
+        pod = PodNet { name: name.to_owned(), attachment, ..pod };
+    }
+    assert!(reaches(&pod.netns, ip("10.10.1.1")));
+    node.cni(&Command::Check(call(&pod.name, &pod.netns.path()), pod.attachment.clone())).unwrap();
+    node.del(&pod);
+    node.no_traces();
 }

@@ -53,5 +53,5 @@ fn what_somebody_else_changed_on_the_bridge_is_repaired_and_counted() {
     assert_eq!(node.metric("antrea_agent_bridge_repair_count"), 2);
     node.del(&one);
     node.del(&two);
-    assert_eq!(node.traces(), Vec::<String>::new());
+    node.no_traces();
 }

@@ -27,7 +27,7 @@ fn an_agent_that_was_killed_tells_the_switch_nothing_and_loses_no_packet() {
     assert_eq!(node.metric("antrea_agent_local_pod_count"), 2);
     node.del(&one);
     node.del(&two);
-    assert_eq!(node.traces(), Vec::<String>::new());
+    node.no_traces();
 }
 
 #[test]
@@ -59,5 +59,33 @@ fn a_pod_that_vanished_while_nobody_looked_is_cleaned_up_at_the_next_start() {
     let told = node.ask_json("/v1/podinterfaces");
     assert_eq!(told.as_array().unwrap().len(), 1, "{told}");
     node.del(&two);
+    node.no_traces();
+}
+
+#[test]
+fn what_was_detached_is_gone_when_the_agent_has_stopped() {
+    let mut node = Node::start("");
+    let pods: Vec<_> = ["one", "two", "three"].map(|name| node.add(name)).into();
+    for pod in &pods {
+        node.del(pod);
+    }
+    node.stop_agent();
     assert_eq!(node.traces(), Vec::<String>::new());
+}
+
+#[test]
+fn a_cable_that_is_no_ports_goes_at_the_next_start() {
+    let mut node = Node::start("");
+    let (one, two) = (node.add("one"), node.add("two"));
+    node.kill_agent();
+    // As if it had been killed after it has answered DEL, and before the kernel has removed the device.
+    let name = one.attachment.host().unwrap().name.clone();
+    node.ovs.vsctl(["del-port", "br-int", &name]).unwrap();
+    node.start_agent();
+    node.wait_ready();
+    let links = node.netns.ip(["link"]).unwrap();
+    assert!(!links.contains(&name), "{links}");
+    assert!(reaches(&two.netns, "10.10.1.1".parse().unwrap()));
+    node.del(&two);
+    node.no_traces();
 }

@@ -9,7 +9,7 @@ use netlink_packet_route::link::{
     LinkInfo, LinkMessage,
 };
 use types::Mac;
-use types::host::Link;
+use types::host::{Link, POD_GROUP};
 
 use super::{Netlink, Refusal, Request};
 
@@ -23,6 +23,7 @@ pub(crate) struct Device {
     pub(crate) mac: Option<Mac>,
     /// The number of the device at the other end, where there is one.
     pub(crate) peer: Option<u32>,
+    group: u32,
 }
 
 impl Device {
@@ -35,6 +36,7 @@ impl Device {
             mtu: 0,
             mac: None,
             peer: None,
+            group: 0,
         };
         for attribute in message.attributes {
             match attribute {
@@ -42,10 +44,16 @@ impl Device {
                 LinkAttribute::Mtu(mtu) => device.mtu = mtu,
                 LinkAttribute::Address(bytes) => device.mac = bytes.try_into().ok().map(Mac),
                 LinkAttribute::Link(index) => device.peer = Some(index),
+                LinkAttribute::Group(group) => device.group = group,
                 _ => {}
             }
         }
         Some(device)
+    }
+
+    /// Whether it is an end of a Pod's cable.
+    pub(crate) fn is_pods(&self) -> bool {
+        self.group == POD_GROUP && self.peer.is_some()
     }
 }
 
@@ -76,6 +84,13 @@ pub(crate) fn get_index(netlink: &mut Netlink, index: u32) -> Result<Option<Devi
     ask(netlink, message)
 }
 
+/// All devices.
+pub(crate) fn list(netlink: &mut Netlink) -> Result<Vec<Device>, Refusal> {
+    let mut message = LinkMessage::default();
+    message.attributes = vec![brief()];
+    netlink.dump(&Request::new(RTM_GETLINK, 0, &message), |message| Device::read(message.body))
+}
+
 fn ask(netlink: &mut Netlink, message: LinkMessage) -> Result<Option<Device>, Refusal> {
     netlink.get(&Request::new(RTM_GETLINK, 0, &message), |message| Device::read(message.body))
 }
@@ -92,6 +107,7 @@ pub(crate) fn cable(near: &End<'_>, far: &End<'_>, far_netns: RawFd) -> Request 
     peer.attributes.push(LinkAttribute::NetNsFd(far_netns));
     let mut message = LinkMessage::default();
     message.attributes = near.attributes();
+    message.attributes.push(LinkAttribute::Group(POD_GROUP));
     message.attributes.push(LinkAttribute::LinkInfo(vec![
         LinkInfo::Kind(InfoKind::Veth),
         LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),

@@ -1,5 +1,7 @@
 //! Plugging and unplugging.
 
+use std::collections::BTreeSet;
+
 use nix::errno::Errno;
 use types::host::{Datapath, PodLink};
 
@@ -53,12 +55,18 @@ pub fn is_plugged(host_device: &str) -> Result<bool, Error> {
     Ok(link::get(&mut netlink, host_device).map_err(Error::refused(doing()))?.is_some())
 }
 
-/// Forgets what the kernel was told about cables that are gone without [`detach`]; gives the devices' names.
-pub fn collect() -> Result<Vec<String>, Error> {
-    let doing = "cannot look for chains of devices that are gone";
+/// Unplugs all cables but these, and forgets what the kernel was told about cables that are gone without [`detach`]; gives the
+/// devices' names.
+pub fn collect(keep: &BTreeSet<String>) -> Result<Vec<String>, Error> {
+    let doing = "cannot look for cables that nobody uses";
     let mut netfilter = Netlink::netfilter().map_err(Error::refused(doing))?;
     let mut netlink = Netlink::route().map_err(Error::refused(doing))?;
     let mut gone = Vec::new();
+    let devices = link::list(&mut netlink).map_err(Error::refused(doing))?;
+    for device in devices.into_iter().filter(|device| device.is_pods() && !keep.contains(&device.name)) {
+        detach(&device.name)?;
+        gone.push(device.name);
+    }
     for device in sink::list(&mut netfilter).map_err(Error::refused(doing))? {
         if link::get(&mut netlink, &device).map_err(Error::refused(doing))?.is_none() {
             sink::remove(&mut netfilter, &device).map_err(Error::refused(doing))?;

@@ -352,10 +352,21 @@ fn what_a_crash_left_is_collected() {
     drop(inside);
     let gone = || (!node.ip(["link"]).unwrap().contains("pod-2")).then_some(());
     until("the end of the cable", PATIENCE, gone).unwrap();
-    let collected = node.run(pod::collect).unwrap().unwrap();
+    let collect = |keep: &[&str]| {
+        let keep = keep.iter().map(|name| (*name).to_owned()).collect();
+        node.run(|| pod::collect(&keep)).unwrap().unwrap()
+    };
+    let collected = collect(&["pod-3"]);
     assert!(collected.is_empty() || collected == ["pod-2"], "{collected:?}");
     let chains = run(node.command("nft").args(["list", "chains"]), None).unwrap();
     assert!(!chains.contains("pod-2") && chains.contains("pod-3"), "{chains}");
+
+    // A cable that nobody uses goes, and nobody else's.
+    let another = Netns::new().unwrap();
+    veth_pair(&node, "pod-4", &another, "eth0").unwrap();
+    assert_eq!(collect(&[]), ["pod-3"]);
+    let links = node.ip(["link"]).unwrap();
+    assert!(!links.contains("pod-3") && links.contains("pod-4"), "{links}");
 }
 
 #[test]
