@@ -14,6 +14,8 @@ mod lab;
 #[cfg(test)]
 mod lifetime;
 #[cfg(test)]
+mod mtu;
+#[cfg(test)]
 mod network;
 #[cfg(test)]
 mod pods;
