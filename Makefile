@@ -66,6 +66,11 @@ simulator-long: setup ## 100,000 packets through random Nodes, switch against si
 apiserver-long: setup ## Caches of kube-rs against the embedded API while connections are cut, for minutes (CHURN_SECONDS=n)
 	CHURN_SECONDS=$${CHURN_SECONDS:-300} $(CARGO) test --locked -p apiserver --test it -- caches:: --nocapture
 
+.PHONY: lab-long
+lab-long: setup ## Agents killed 200 times and switches 20 times in a lab, while Pods talk (AGENT_KILLS=n SWITCH_KILLS=n)
+	$(CARGO) build --locked -p antrea-agent -p antrea-cni
+	AGENT_KILLS=$${AGENT_KILLS:-200} SWITCH_KILLS=$${SWITCH_KILLS:-20} $(CARGO) test --locked -p antrea-lab --test it endurance -- --nocapture
+
 .PHONY: fuzz
 fuzz: setup ## Fuzz every decoder, a million executions each (RUNS=n)
 	@scripts/cargo-tool cargo-fuzz 0.13.2

@@ -8,6 +8,8 @@ mod agent;
 #[cfg(test)]
 mod containers;
 #[cfg(test)]
+mod endurance;
+#[cfg(test)]
 mod kubernetes;
 #[cfg(test)]
 mod lab;
@@ -19,5 +21,9 @@ mod mtu;
 mod network;
 #[cfg(test)]
 mod pods;
+#[cfg(test)]
+mod streams;
+#[cfg(test)]
+mod traces;
 #[cfg(test)]
 mod tunnels;
