@@ -70,6 +70,11 @@ apiserver-long: setup ## Caches of kube-rs against the embedded API while connec
 agent-long: setup ## 500 Pods come to a Node and go, 32 at a time (PODS=n, AT_A_TIME=n)
 	PODS=$${PODS:-500} AT_A_TIME=$${AT_A_TIME:-32} $(CARGO) test --locked -p antrea-agent --test it many_pods -- --nocapture
 
+.PHONY: lab-long
+lab-long: setup ## Agents killed 200 times and switches 20 times in a lab, while Pods talk (AGENT_KILLS=n SWITCH_KILLS=n)
+	$(CARGO) build --locked -p antrea-agent -p antrea-cni
+	AGENT_KILLS=$${AGENT_KILLS:-200} SWITCH_KILLS=$${SWITCH_KILLS:-20} $(CARGO) test --locked -p antrea-lab --test it endurance -- --nocapture
+
 .PHONY: fuzz
 fuzz: setup ## Fuzz every decoder, a million executions each (RUNS=n)
 	@scripts/cargo-tool cargo-fuzz 0.13.2

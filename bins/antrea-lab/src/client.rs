@@ -56,12 +56,15 @@ impl<K: kube::ResourceExt> Mirror<K> {
     }
 }
 
-/// Brings about what the documents of a YAML text say.
-pub(crate) async fn apply(client: &kube::Client, yaml: &str) -> Result<()> {
+/// Brings about what the documents of a YAML text say, as far as their kinds are wanted.
+pub(crate) async fn apply(client: &kube::Client, yaml: &str, wanted: impl Fn(&str) -> bool) -> Result<()> {
     let objects: Vec<Value> = serde_saphyr::from_multiple(yaml).context("the manifest is no YAML")?;
     for object in objects.into_iter().filter(|object| !object.is_null()) {
         let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (kind, name) = (word(&object["kind"]), word(&object["metadata"]["name"]));
+        if !wanted(&kind) {
+            continue;
+        }
         let namespace = word(&object["metadata"]["namespace"]);
         let version = word(&object["apiVersion"]);
         let (group, version) = version.split_once('/').unwrap_or(("", &version));

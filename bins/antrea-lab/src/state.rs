@@ -56,9 +56,19 @@ impl Home {
         self.0.join("kubeconfig")
     }
 
-    /// A kubeconfig that works in the Nodes.
+    /// The administrator's kubeconfig, for the kubelets: it works in the Nodes.
     pub(crate) fn node_kubeconfig(&self) -> PathBuf {
         self.0.join("node.kubeconfig")
+    }
+
+    /// The kubeconfig of a Node's agent.
+    pub(crate) fn agent_kubeconfig(&self, node: &str) -> PathBuf {
+        self.node(node).join("antrea-agent.kubeconfig")
+    }
+
+    /// The token that a Node's agent shows.
+    pub(crate) fn agent_token(&self, node: &str) -> PathBuf {
+        self.node(node).join("antrea-agent.token")
     }
 
     pub(crate) fn log(&self) -> PathBuf {

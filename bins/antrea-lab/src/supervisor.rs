@@ -3,6 +3,7 @@
 //! All of its children die with it, and their children with them, since a Node's first process takes its Node along. So
 //! whatever ends the supervisor leaves nothing but a directory.
 
+mod accounts;
 mod control_plane;
 mod forward;
 mod real;
@@ -82,6 +83,9 @@ async fn live(home: &Home, mut lab: Lab, nodes: &mut Vec<Child>) -> Result<()> {
     step(format!("the Kubernetes API answers at {}", control_plane.url));
     install_programs(home, &plan)?;
     let client = crate::client::connect(&home.kubeconfig()).await?;
+    if plan.network == plan::Network::Antrea {
+        accounts::give(&client, home, &plan).await?;
+    }
     if plan.kubernetes == Kubernetes::Embedded {
         tokio::spawn(scheduler::run(client.clone()));
     }
@@ -101,7 +105,7 @@ async fn live(home: &Home, mut lab: Lab, nodes: &mut Vec<Child>) -> Result<()> {
                 None => bail!("all Nodes have ended"),
             }
         }
-        crate::client::apply(&client, DNS).await.context("the cluster's DNS")
+        crate::client::apply(&client, DNS, |_| true).await.context("the cluster's DNS")
     };
     tokio::select! {
         up = up => up?,

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::panic::resume_unwind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 use std::sync::Arc;
 use std::thread;
@@ -31,6 +31,12 @@ impl Netns {
         let netns = Self(Arc::new(file));
         netns.link_up("lo")?;
         Ok(netns)
+    }
+
+    /// The namespace that a path such as `/proc/1/ns/net` leads to.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).with_context(|| format!("no network namespace at {}", path.display()))?;
+        Ok(Self(Arc::new(file)))
     }
 
     /// A command that will run inside. To leave it running in the background, give it to [`crate::Process::spawn`].

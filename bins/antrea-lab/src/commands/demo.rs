@@ -24,7 +24,7 @@ pub(crate) async fn run(which: Which) -> Result<()> {
     let lab = home.alive()?;
     let client = client::connect(&home.kubeconfig()).await?;
     say("a shop opens: front ends, back ends, a database");
-    client::apply(&client, SHOP).await.context("the shop")?;
+    client::apply(&client, SHOP, |_| true).await.context("the shop")?;
     until_ready(&client).await?;
     say("who reaches whom is tried with real packets");
     let matrix = check::measure(&home, &lab).await?;

@@ -8,9 +8,11 @@ use k8s_openapi::api::core::v1 as core;
 use nix::mount::MsFlags;
 use nix::mount::{MntFlags, umount2};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::cni::{Attachment, Conflist, addresses};
 use crate::mounts::bind;
+use crate::node::daemon::Pauses;
 use crate::node::network::{CONFIGURATIONS, PLUGINS};
 use crate::system::{Netns, run};
 
@@ -35,12 +37,13 @@ impl Sandbox {
         Self { connection: None, addresses }
     }
 
-    /// Makes a namespace and connects it. What fails leaves nothing.
+    /// Makes a namespace and connects it. What fails is undone, in the background.
     pub(crate) async fn connect(pod: &core::Pod, checksums: bool) -> Result<Self> {
         let conflist = Conflist::find(Path::new(CONFIGURATIONS))?;
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let id = fresh_id();
-        let netns = PathBuf::from(format!("/run/netns/cni-{uid}"));
+        // Never the path of an earlier attempt, which may not be undone yet.
+        let netns = PathBuf::from(format!("/run/netns/cni-{id}"));
         let attachment = Attachment {
             id,
             netns,
@@ -65,10 +68,7 @@ impl Sandbox {
                 Ok(Self { connection: Some(Connection { conflist, attachment, result }), addresses })
             }
             Err(error) => {
-                if let Err(left) = conflist.del(&attachment, Path::new(PLUGINS), None).await {
-                    tracing::warn!("after a failed ADD: {left:#}");
-                }
-                remove_namespace(&attachment.netns)?;
+                tokio::spawn(undo(conflist, attachment));
                 Err(error)
             }
         }
@@ -84,6 +84,19 @@ impl Sandbox {
         let Some(connection) = &self.connection else { return Ok(()) };
         connection.conflist.del(&connection.attachment, Path::new(PLUGINS), Some(&connection.result)).await?;
         remove_namespace(&connection.attachment.netns)
+    }
+}
+
+/// Disconnects what was not connected to the end. A plugin that can't do that now, since its daemon is being restarted, is
+/// asked until it can: nobody else knows of this attempt.
+async fn undo(conflist: Conflist, attachment: Attachment) {
+    let mut pauses = Pauses::default();
+    while let Err(error) = conflist.del(&attachment, Path::new(PLUGINS), None).await {
+        tracing::warn!("Pod {}/{}, after a failed ADD: {error:#}", attachment.namespace, attachment.pod);
+        tokio::time::sleep_until(Instant::now() + pauses.next()).await;
+    }
+    if let Err(error) = remove_namespace(&attachment.netns) {
+        tracing::warn!("Pod {}/{}, after a failed ADD: {error:#}", attachment.namespace, attachment.pod);
     }
 }
 

@@ -1,11 +1,13 @@
 //! Programs that are to run for as long as the Node does: started again when they end, as systemd would.
 
 use std::fs::OpenOptions;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::sys::signal::Signal;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
@@ -50,8 +52,10 @@ pub(crate) async fn keep(program: Program, mut child: Child, started: impl Async
     loop {
         let since = Instant::now();
         let ended = child.wait().await;
+        // Whom somebody has killed is not to blame, and will not fail the sooner for being started at once.
+        let killed = ended.as_ref().is_ok_and(|status| status.signal() == Some(Signal::SIGKILL as i32));
         report(&program, ended);
-        if since.elapsed() > LONG_ENOUGH {
+        if killed || since.elapsed() > LONG_ENOUGH {
             pauses = Pauses::default();
         }
         child = loop {

@@ -57,7 +57,7 @@ async fn antrea(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
     }
     let directory = home.node(&node.name);
     let configuration = directory.join("antrea-agent.conf");
-    fs::write(&configuration, agent_configuration(home, plan))?;
+    fs::write(&configuration, agent_configuration(home, plan, node))?;
     let agent = Program {
         name: "/usr/local/bin/antrea-agent",
         arguments: vec!["--config".into(), configuration.display().to_string()],
@@ -82,7 +82,7 @@ async fn antrea(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
 }
 
 /// Antrea's configuration file, which is YAML; JSON is that too.
-fn agent_configuration(home: &Home, plan: &Plan) -> String {
+fn agent_configuration(home: &Home, plan: &Plan, node: &Node) -> String {
     let mode = match plan.mode {
         Mode::Encap => "encap",
         Mode::NoEncap => "noEncap",
@@ -96,7 +96,7 @@ fn agent_configuration(home: &Home, plan: &Plan) -> String {
         "ovsDatapathType": "netdev",
         // There is no kube-proxy here.
         "antreaProxy": {"proxyAll": true},
-        "clientConnection": {"kubeconfig": home.node_kubeconfig()},
+        "clientConnection": {"kubeconfig": home.agent_kubeconfig(&node.name)},
     });
     format!("{configuration:#}\n")
 }

@@ -3,6 +3,9 @@
 //! The Node's address stays on the kernel's `eth0`, as on any machine. `eth0` is a port of the bridge `br-phy` too, which
 //! does one thing: it hands packets of tunnels from the wire to the switch's tunnel ports and back. The kernel, which sees
 //! every packet as well, is told to drop those. All flows are gone when ovs-vswitchd restarts, so they are put back then.
+//!
+//! The switch gets its few routes from us, not from the kernel: at each change of any kernel route it would forget and
+//! reread all of them, and lose the packets of tunnels that it looks up in between.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -42,7 +45,7 @@ pub(crate) async fn start(plan: &Plan, node: &Node, logs: &Path) -> Result<()> {
     tokio::spawn(daemon::keep(server, child, async || Ok(())));
 
     vsctl(&["--no-wait", "init", "--", "set", "Open_vSwitch", ".", &format!("external_ids:hostname={}", node.name)])?;
-    let vswitchd = program("ovs-vswitchd", &["--disable-system", &format!("unix:{SOCKET}")]);
+    let vswitchd = program("ovs-vswitchd", &["--disable-system", "--disable-system-route", &format!("unix:{SOCKET}")]);
     let child = vswitchd.start()?;
     vsctl(&["set", "Open_vSwitch", ".", "external_ids:lab=up"]).with_context(|| vswitchd.last_words())?;
     let tunnels = plan.tunnels();
@@ -109,9 +112,12 @@ fn end_tunnels(plan: &Plan, node: &Node) -> Result<()> {
     // It waits until the bridge is there.
     vsctl(&["set", "bridge", "br-phy", "external_ids:lab=up"])?;
     feed(std::process::Command::new("ovs-ofctl").args(["--timeout=30", "add-flows", "br-phy", "-"]), &flows(node))?;
+    let appctl = |arguments: &[&str]| run(std::process::Command::new("ovs-appctl").arg("--timeout=30").args(arguments));
+    let router = node.segment.router().0.to_string();
+    appctl(&["ovs/route/add", &format!("{}/24", node.segment.ipv4(0)), "eth0"])?;
+    appctl(&["ovs/route/add", "0.0.0.0/0", "eth0", &router])?;
     for (address, mac) in neighbours(plan, node) {
-        let mut set = std::process::Command::new("ovs-appctl");
-        run(set.args(["--timeout=30", "tnl/neigh/set", "br-phy", &address, &mac]))?;
+        appctl(&["tnl/neigh/set", "br-phy", &address, &mac])?;
     }
     Ok(())
 }

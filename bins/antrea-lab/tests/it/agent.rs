@@ -26,11 +26,17 @@ static BUILT: LazyLock<()> = LazyLock::new(|| {
     assert!(status.success(), "antrea-agent and antrea-cni can't be built");
 });
 
+/// A lab whose Pods antrea-agent connects; there are none yet.
+pub(crate) fn network(name: &'static str, nodes: u16, arguments: &[&str]) -> (Lab, Kube) {
+    LazyLock::force(&BUILT);
+    let lab = Lab::start_with(name, nodes, &[&["--network", "antrea"], arguments].concat());
+    let api = lab.api();
+    (lab, api)
+}
+
 /// A lab with a client on the first Node, and a server on each; their addresses, IPv4 first.
 fn start(name: &'static str, arguments: &[&str]) -> (Lab, Kube, Vec<Vec<String>>) {
-    LazyLock::force(&BUILT);
-    let lab = Lab::start_with(name, 3, &[&["--network", "antrea"], arguments].concat());
-    let api = lab.api();
+    let (lab, api) = network(name, 3, arguments);
     api.pod("client", script("node-1", "exec sleep 1000"));
     let servers = ["node-1", "node-2", "node-3"];
     for node in servers {

@@ -18,3 +18,10 @@ fn the_real_control_plane_schedules_pods_to_nodes_that_stay_ready() {
     assert_eq!(token.split('.').count(), 3, "{token}");
     api.delete("web");
 }
+
+#[test]
+#[ignore = "needs make kubernetes"]
+fn the_real_kubernetes_lets_an_agent_read_what_it_needs_and_nothing_else() {
+    let (lab, _) = crate::agent::network("real-account", 1, &["--kubernetes", "real"]);
+    crate::accounts::an_agent_may_read_what_it_needs_and_nothing_else(&lab);
+}

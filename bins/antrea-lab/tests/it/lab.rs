@@ -12,7 +12,7 @@ use kube::api::{Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use testkit::wait::until;
-use testkit::{Process, Scratch};
+use testkit::{Netns, Process, Scratch};
 
 /// A Pod that is started while other tests keep both processors busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -91,6 +91,33 @@ impl Lab {
     /// Runs a command in a Node; gives what it prints, or else what went wrong.
     pub(crate) fn node(&self, node: &str, command: &[&str]) -> Result<String, String> {
         said(&self.run("node", [&[node, "--"], command].concat()))
+    }
+
+    /// The root of a Node's file system, as the host sees it.
+    pub(crate) fn root(&self, node: &str) -> PathBuf {
+        let text = std::fs::read_to_string(self.home().join("nodes").join(node).join("init.pid")).unwrap();
+        format!("/proc/{}/root", text.split(' ').next().unwrap()).into()
+    }
+
+    /// The network namespace of a Pod of [`pause`].
+    pub(crate) fn netns(&self, node: &str, pod: &str) -> Netns {
+        let pid = self.home().join("nodes").join(node).join("pods/default").join(pod).join("c/pid");
+        let pid = std::fs::read_to_string(pid).unwrap();
+        Netns::open(&self.root(node).join("proc").join(pid.trim()).join("ns/net")).unwrap()
+    }
+
+    /// The process of that name in a Node, by the Node's number for it.
+    pub(crate) fn pid(&self, node: &str, name: &str) -> Option<u32> {
+        let processes = std::fs::read_dir(self.root(node).join("proc")).unwrap();
+        let is_it = |path: &Path| {
+            let read = |file: &str| std::fs::read_to_string(path.join(file)).unwrap_or_default();
+            // A zombie has ended.
+            read("comm").trim() == name && !read("stat").contains(") Z ")
+        };
+        processes.map(|entry| entry.unwrap()).find_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            is_it(&entry.path()).then_some(pid)
+        })
     }
 
     /// The API, for the administrator. A client belongs to the runtime that made it, so each test makes its own.
@@ -196,6 +223,11 @@ pub(crate) fn script(node: &str, script: &str) -> Value {
         "nodeName": node, "terminationGracePeriodSeconds": 5,
         "containers": [{"name": "c", "image": "busybox", "command": ["sh", "-c", script]}],
     })
+}
+
+/// The spec of a Pod on a Node that does nothing.
+pub(crate) fn pause(node: &str) -> Value {
+    json!({"nodeName": node, "containers": [{"name": "c", "image": "pause"}]})
 }
 
 /// The spec of a Pod on a Node that tells its name at port 80.

@@ -2,9 +2,13 @@
 
 // `cfg(test)` marks the helpers as test code, where clippy allows `unwrap`.
 #[cfg(test)]
+mod accounts;
+#[cfg(test)]
 mod agent;
 #[cfg(test)]
 mod containers;
+#[cfg(test)]
+mod endurance;
 #[cfg(test)]
 mod kubernetes;
 #[cfg(test)]
@@ -12,8 +16,14 @@ mod lab;
 #[cfg(test)]
 mod lifetime;
 #[cfg(test)]
+mod mtu;
+#[cfg(test)]
 mod network;
 #[cfg(test)]
 mod pods;
+#[cfg(test)]
+mod streams;
+#[cfg(test)]
+mod traces;
 #[cfg(test)]
 mod tunnels;

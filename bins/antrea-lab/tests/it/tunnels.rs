@@ -1,4 +1,4 @@
-//! The Nodes' switches end tunnels, and do so again after a restart.
+//! The Nodes' switches end tunnels, lose nothing while routes change, and end tunnels again after a restart.
 
 use std::time::Duration;
 
@@ -48,6 +48,17 @@ fn tunnels_of_every_kind_reach_the_other_node_and_come_back_after_a_restart_of_t
         wire.join().unwrap()
     });
     assert!(seen.contains(".6081: Geneve") && !seen.contains("unreachable"), "{seen}");
+
+    // Routes that come and go, as those of Nodes that join do, are no reason to lose a packet.
+    let answers = std::thread::scope(|scope| {
+        let changes = "for i in $(seq 200); do ip route add 10.98.0.0/24 dev eth0; ip route del 10.98.0.0/24; done";
+        let changes = scope.spawn(move || lab.node("node-1", &["sh", "-c", changes]).unwrap());
+        let ping = ["ping", "-nq", "-i", "0.01", "-c", "200", "10.99.1.2"];
+        let answers = lab.node("node-1", &ping).unwrap();
+        changes.join().unwrap();
+        answers
+    });
+    assert!(answers.contains("200 received"), "{answers}");
 
     let before = lab.node("node-1", &["pidof", "ovs-vswitchd"]).unwrap();
     lab.node("node-1", &["kill", "-KILL", before.trim()]).unwrap();

@@ -1,0 +1,92 @@
+//! What the Nodes' agents are to the Kubernetes API: the account that the manifest for clusters gives them, and no more.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::control_plane::write_private;
+use crate::node::daemon::Pauses;
+use crate::plan::Plan;
+use crate::state::Home;
+
+const MANIFEST: &str = include_str!("../../../../deploy/kubernetes/antrea-agent.yml");
+/// What of the manifest a lab has; the rest is how a cluster starts its agents.
+const KINDS: [&str; 3] = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding"];
+const NAMESPACE: &str = "kube-system";
+const ACCOUNT: &str = "antrea-agent";
+/// How long a token is good; it is replaced after half of that.
+const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
+
+/// Makes the agents' account, gives every Node a kubeconfig with a token of its own, and renews the tokens, for ever.
+pub(crate) async fn give(client: &kube::Client, home: &Home, plan: &Plan) -> Result<()> {
+    crate::client::apply(client, MANIFEST, |kind| KINDS.contains(&kind)).await.context("the agents' account")?;
+    let ours = std::fs::read_to_string(home.node_kubeconfig())?;
+    for node in &plan.nodes {
+        std::fs::create_dir_all(home.node(&node.name))?;
+        let token = home.agent_token(&node.name);
+        write_private(&home.agent_kubeconfig(&node.name), &kubeconfig(&ours, &token)?)?;
+        write_private(&token, &ask(client).await?)?;
+    }
+    let (client, home, plan) = (client.clone(), home.clone(), plan.clone());
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep_until(Instant::now() + TOKEN_LIFE / 2).await;
+            for node in &plan.nodes {
+                renew(&client, &home.agent_token(&node.name)).await;
+            }
+        }
+    });
+    Ok(())
+}
+
+/// The administrator's kubeconfig with an account's token in place of what makes it the administrator's.
+fn kubeconfig(admin: &str, token: &Path) -> Result<String> {
+    let mut config: Value = serde_saphyr::from_str(admin).context("the administrator's kubeconfig")?;
+    let user = config["users"].get_mut(0).context("the administrator's kubeconfig has no user")?;
+    user["user"] = json!({"tokenFile": token});
+    Ok(format!("{config:#}\n"))
+}
+
+async fn ask(client: &kube::Client) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
+    let life = i64::try_from(TOKEN_LIFE.as_secs())?;
+    let request = TokenRequest {
+        spec: Some(TokenRequestSpec { expiration_seconds: Some(life), ..TokenRequestSpec::default() }),
+        ..TokenRequest::default()
+    };
+    let answer = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await;
+    let status = answer.context("a token of the agents' account")?.status;
+    status.and_then(|status| status.token).context("the API gave no token")
+}
+
+async fn renew(client: &kube::Client, path: &Path) {
+    let mut pauses = Pauses::default();
+    loop {
+        match ask(client).await.and_then(|token| write_private(path, &token)) {
+            Ok(()) => return,
+            Err(error) => tracing::warn!("{} is not renewed yet: {error:#}", path.display()),
+        }
+        tokio::time::sleep_until(Instant::now() + pauses.next()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_the_administrator_is_left_but_the_way_to_the_api() {
+        let admin = "clusters:\n- name: c\n  cluster: {server: https://192.0.2.1, certificate-authority-data: Q0E=}\n\
+                     users:\n- name: admin\n  user: {client-certificate-data: a, client-key-data: secret}\n";
+        let told: Value = serde_json::from_str(&kubeconfig(admin, Path::new("/t")).unwrap()).unwrap();
+        assert_eq!(told["clusters"][0]["cluster"]["server"], "https://192.0.2.1");
+        assert_eq!(told["users"], json!([{"name": "admin", "user": {"tokenFile": "/t"}}]));
+    }
+}

@@ -1,0 +1,217 @@
+//! Agents and switches are killed again and again, while Pods and Nodes come and go, and nobody who talks notices.
+//!
+//! A few times in `make test`; `make lab-long` sets `AGENT_KILLS` and `SWITCH_KILLS` for many.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::json;
+use testkit::Netns;
+use testkit::wait::until;
+
+use crate::agent::network;
+use crate::lab::{Kube, Lab, PATIENCE, is_ready, pause};
+use crate::streams::{Noticed, Stream, TICK};
+use crate::traces::{set_up, start_afresh, until_only_pods_have_any};
+
+const NODES: [&str; 2] = ["node-1", "node-2"];
+/// How long an agent lives at most: some are killed as they start, some when they have long been at work.
+const LIFE: Duration = Duration::from_millis(1500);
+/// How many Pods come and go at a time.
+const CHURN: usize = 6;
+/// How soon a switch is to forward again after it was started.
+const BACK: Duration = Duration::from_secs(1);
+
+/// A number, unless the environment says otherwise.
+fn times(variable: &str, otherwise: usize) -> usize {
+    std::env::var(variable).map_or(otherwise, |value| value.parse().unwrap())
+}
+
+/// Numbers that are the same for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+}
+
+/// Talk within a Node and between two.
+fn talk(lab: &Lab, api: &Kube) -> Vec<Stream> {
+    let pods = [("talker", "node-1"), ("near", "node-1"), ("far", "node-2")];
+    for (name, node) in pods {
+        api.pod(name, pause(node));
+    }
+    let ready: Vec<(Netns, String)> = pods
+        .iter()
+        .map(|(name, node)| {
+            let address = api.until_ready(name).remove(0);
+            (lab.netns(node, name), address)
+        })
+        .collect();
+    let [(talker, _), near, far] = ready.as_slice() else { unreachable!() };
+    let mut streams = Vec::new();
+    for (what, (to, address)) in [("within a Node", near), ("between Nodes", far)] {
+        streams.push(Stream::tcp(what, talker, to, address));
+        streams.push(Stream::udp(what, talker, to, address));
+    }
+    let start = Instant::now();
+    let all = || streams.iter().all(|stream| stream.first_after(start).is_some()).then_some(());
+    until("an echo of every stream", PATIENCE, all).unwrap();
+    streams
+}
+
+/// Pods come and go on all Nodes, and Nodes that have nothing but a name and addresses join and leave.
+fn churn(lab: &Lab, stop: &AtomicBool) -> usize {
+    let api = lab.api();
+    let (mut living, mut made) = (VecDeque::new(), 0);
+    let nodes: Api<Node> = Api::all(api.client.clone());
+    while !stop.load(Ordering::Relaxed) {
+        let name = format!("churn-{made}");
+        api.pod(&name, pause(NODES[made % NODES.len()]));
+        living.push_back(name.clone());
+        let joins = format!("joined-{}", made % 8);
+        if made % 16 < 8 {
+            join(&api, &joins, made % 8);
+        } else {
+            api.wait(nodes.delete(&joins, &DeleteParams::default())).unwrap();
+        }
+        made += 1;
+        if living.len() > CHURN {
+            api.wait(api.pods().delete(&living.pop_front().unwrap(), &DeleteParams::default())).unwrap();
+        }
+        // Not faster than Nodes can follow, when they can: some wait for an agent that is dead.
+        let _ = until("the newest Pod", Duration::from_millis(400), || {
+            api.get(&name).is_some_and(|pod| is_ready(&pod)).then_some(())
+        });
+    }
+    made
+}
+
+fn join(api: &Kube, name: &str, number: usize) {
+    let nodes: Api<Node> = Api::all(api.client.clone());
+    let nets = [format!("10.10.{}.0/24", 220 + number), format!("fd00:10:10:{}::/64", 220 + number)];
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+        "spec": {"podCIDR": nets[0], "podCIDRs": nets}});
+    let ours = PatchParams::apply("test").force();
+    api.wait(nodes.patch(name, &ours, &Patch::Apply(&node))).unwrap();
+    let addresses = json!([{"type": "InternalIP", "address": format!("192.168.1.{}", 220 + number)}]);
+    let status = json!({"status": {"addresses": addresses}});
+    api.wait(nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(&status))).unwrap();
+}
+
+fn kill(lab: &Lab, node: &str, name: &str) -> u32 {
+    let pid = until(format_args!("{name} runs on {node}"), PATIENCE, || lab.pid(node, name)).unwrap();
+    lab.node(node, &["kill", "-KILL", &pid.to_string()]).unwrap();
+    pid
+}
+
+fn show(noticed: &Noticed) {
+    let Noticed { what, sent, lost, longest, .. } = noticed;
+    let lost = lost.len();
+    println!("{what}: {sent} messages, {lost} lost, at most {longest:.0?} between two echoes");
+}
+
+#[test]
+fn agents_killed_at_any_moment_lose_no_packet_and_leak_nothing() {
+    let kills = times("AGENT_KILLS", 6);
+    let (lab, api) = network("killed", 2, &[]);
+    let streams = talk(&lab, &api);
+    let by_chance = usize::try_from(std::process::id()).unwrap() << 20 | 1;
+    let seed = u64::try_from(times("SEED", by_chance)).unwrap();
+    let (stop, mut dice) = (AtomicBool::new(false), Dice(seed));
+    let made = std::thread::scope(|scope| {
+        let churn = scope.spawn(|| churn(&lab, &stop));
+        for number in 0..kills {
+            let node = NODES[usize::try_from(dice.roll(2)).unwrap()];
+            let moment = Instant::now() + Duration::from_millis(dice.roll(LIFE.as_millis().try_into().unwrap()));
+            until("the moment", LIFE * 2, || (Instant::now() >= moment).then_some(())).unwrap();
+            kill(&lab, node, "antrea-agent");
+            if number % 20 == 19 {
+                println!("{} of {kills} kills", number + 1);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        churn.join().unwrap()
+    });
+    println!("{kills} agents killed (seed {seed}), {made} Pods made and {made} Nodes joined or left meanwhile");
+
+    // No Pod is half-made: those that are to be there are, and can be reached.
+    let there = api.wait(api.pods().list(&kube::api::ListParams::default())).unwrap();
+    for pod in there.items.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
+        for address in api.until_ready(pod.metadata.name.as_deref().unwrap()) {
+            lab.exec("talker", &["ping", "-n", "-c", "1", "-w", "10", &address]).unwrap();
+        }
+    }
+    for node in NODES {
+        until_only_pods_have_any(&lab, &api, node);
+    }
+    let noticed: Vec<Noticed> = streams.into_iter().map(Stream::end).collect();
+    noticed.iter().for_each(show);
+    for Noticed { what, lost, outcome, .. } in &noticed {
+        assert_eq!((lost, outcome), (&Vec::new(), &Ok(())), "{what}");
+    }
+    for node in NODES {
+        let before = set_up(&lab, node).unwrap();
+        start_afresh(&lab, node);
+        let mut difference = (BTreeSet::new(), BTreeSet::new());
+        let same = || {
+            let now = set_up(&lab, node).ok()?;
+            difference = (&before - &now, &now - &before);
+            (before == now).then_some(())
+        };
+        let same = until(format_args!("{node}: all that a fresh start sets up"), PATIENCE, same);
+        same.unwrap_or_else(|error| panic!("{error:#}: before, and after it: {difference:#?}"));
+        println!("{node}: all {} flows, groups, routes and rules are as after a fresh start", before.len());
+    }
+}
+
+/// When a process was started.
+fn started(lab: &Lab, node: &str, pid: u32) -> Instant {
+    let stat = std::fs::read_to_string(lab.root(node).join(format!("proc/{pid}/stat"))).unwrap();
+    let ticks: f64 = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap().parse().unwrap();
+    let (uptime, now) = (std::fs::read_to_string("/proc/uptime").unwrap(), Instant::now());
+    let uptime: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+    now - Duration::from_secs_f64((uptime - ticks / 100.0).max(0.0))
+}
+
+#[test]
+fn killed_switches_forward_again_within_a_second_of_their_restart() {
+    let kills = times("SWITCH_KILLS", 2);
+    let (lab, api) = network("switches", 2, &[]);
+    let streams = talk(&lab, &api);
+    let mut worst = Duration::ZERO;
+    for number in 0..kills {
+        let node = NODES[number % NODES.len()];
+        let old = kill(&lab, node, "ovs-vswitchd");
+        let new = until("another ovs-vswitchd", PATIENCE, || lab.pid(node, "ovs-vswitchd").filter(|pid| *pid != old));
+        let start = started(&lab, node, new.unwrap());
+        // Streams within node-1 don't notice the other's switch.
+        let concerned = || streams.iter().filter(|stream| node == "node-1" || stream.what.starts_with("between"));
+        let udp = || concerned().filter(|stream| stream.what.ends_with("UDP"));
+        let back = || udp().map(|stream| stream.first_after(start)).collect::<Option<Vec<_>>>();
+        let back = until("echoes", PATIENCE, back).unwrap();
+        let took = back.into_iter().max().unwrap() - start;
+        println!("kill {}: {node} forwards {took:.0?} after the start of its ovs-vswitchd", number + 1);
+        worst = worst.max(took);
+        // TCP is heard again too, each time, before the next kill.
+        let heard = Instant::now() + TICK;
+        let all = || streams.iter().all(|stream| stream.first_after(heard).is_some()).then_some(());
+        until("an echo of every stream", PATIENCE, all).unwrap();
+    }
+    println!("{kills} switches killed, back after at most {worst:.0?}");
+    let noticed: Vec<Noticed> = streams.into_iter().map(Stream::end).collect();
+    noticed.iter().for_each(show);
+    for Noticed { what, outcome, lost, .. } in &noticed {
+        assert_eq!(outcome, &Ok(()), "{what}");
+        assert!(what.ends_with("UDP") || lost.is_empty(), "{what}: TCP repeats what is lost");
+    }
+    assert!(worst <= BACK, "{worst:?}");
+}
