@@ -132,10 +132,16 @@ impl<I: Id> IdSet<I> {
 impl<I: Id> FromIterator<I> for IdSet<I> {
     fn from_iter<T: IntoIterator<Item = I>>(ids: T) -> Self {
         let mut set = Self::default();
-        for id in ids {
-            set.insert(id);
-        }
+        set.extend(ids);
         set
+    }
+}
+
+impl<I: Id> Extend<I> for IdSet<I> {
+    fn extend<T: IntoIterator<Item = I>>(&mut self, ids: T) {
+        for id in ids {
+            self.insert(id);
+        }
     }
 }
 
