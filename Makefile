@@ -58,6 +58,10 @@ simulator-long: setup ## 100,000 packets through random Nodes, switch against si
 	PACKETS=$${PACKETS:-100000} $(CARGO) test --locked -p simulator --test it random_nodes -- --nocapture
 	PROPTEST_CASES=$${CASES:-1000} $(CARGO) test --locked -p antctl flows_and_documentation -- --nocapture
 
+.PHONY: policy-long
+policy-long: ## Random histories of a cluster, 10,000 steps and checked at every 100th (STEPS=n, SEED=n), 2,000 short ones (CASES=n)
+	STEPS=$${STEPS:-10000} PROPTEST_CASES=$${CASES:-2000} $(CARGO) test --locked -p policy churn -- --nocapture
+
 .PHONY: fuzz
 fuzz: setup ## Fuzz every decoder, a million executions each (RUNS=n)
 	@scripts/cargo-tool cargo-fuzz 0.13.2
@@ -70,6 +74,10 @@ bench-ovs: setup ## Flows and groups to the switch, beside ovs-ofctl
 .PHONY: bench-pipeline
 bench-pipeline: ## A large Node's flows, compiled from nothing and changed by one Pod
 	$(CARGO) run --release --locked -p benches --bin bench-pipeline
+
+.PHONY: bench-policy
+bench-policy: ## What the controller computes at upstream's scales: time, memory, what one change costs
+	$(CARGO) run --release --locked -p benches --bin bench-policy
 
 .PHONY: clean
 clean: ## Remove what was built

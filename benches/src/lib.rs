@@ -9,6 +9,7 @@
 //! *Not here.* Tests: nothing here asserts a speed.
 
 pub mod memory;
+pub mod scales;
 
 use std::fmt;
 use std::time::Duration;
@@ -80,9 +81,15 @@ pub fn progress(what: &str) {
 
 /// The middle one of several measurements, in seconds; zero of none.
 pub fn median(times: &[Duration]) -> f64 {
+    percentile(times, 50)
+}
+
+/// The measurement that this many of a hundred do not exceed, in seconds; zero of none.
+pub fn percentile(times: &[Duration], percent: usize) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort();
-    sorted.get(sorted.len() / 2).map_or(0.0, Duration::as_secs_f64)
+    let place = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+    sorted.get(place).map_or(0.0, Duration::as_secs_f64)
 }
 
 #[cfg(test)]
@@ -104,5 +111,8 @@ mod tests {
     fn the_median_is_the_middle_one() {
         let seconds = |n| Duration::from_secs(n);
         assert!((median(&[seconds(9), seconds(1), seconds(3)]) - 3.0).abs() < 1e-9);
+        let hundred: Vec<Duration> = (0..100).rev().map(seconds).collect();
+        assert!((percentile(&hundred, 99) - 99.0).abs() < 1e-9);
+        assert!(percentile(&[], 99).abs() < 1e-9);
     }
 }

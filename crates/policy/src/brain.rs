@@ -22,7 +22,7 @@ use types::pod::Pod;
 use types::{InvalidField, ObjectName};
 
 use crate::endpoint::Endpoint;
-use grouping::{Grouping, SelectionId};
+use grouping::{Grouping, SelectionId, Shifts};
 use nodes::{NodeId, Nodes, Pending};
 use policies::{Policies, PolicyId};
 
@@ -75,7 +75,7 @@ impl Brain {
                 self.set_namespace(&namespace.metadata.name, Some(&namespace.metadata.labels));
             }
             Event::NamespaceGone(name) => self.set_namespace(&name, None),
-            Event::Policy(policy) => return self.set_policy(&policy),
+            Event::Policy(policy) => return self.set_policy(*policy),
             Event::PolicyGone(name) => self.remove_policy(&name),
             Event::Synced(kind) => {
                 self.synced.insert(kind);
@@ -120,30 +120,26 @@ impl Brain {
     }
 
     fn set_pod(&mut self, pod: Pod) -> Vec<InvalidField> {
-        let name = pod.metadata.object_name();
         let (endpoint, problems) = Endpoint::read(pod);
         match endpoint {
-            Some(endpoint) => {
-                let old_node = self.grouping.node_of(&name);
-                let shifts = self.grouping.set_pod(endpoint, &mut self.nodes);
-                self.settle(&shifts);
-                self.tidy_node(old_node);
+            Ok(endpoint) => {
+                let moved = self.grouping.set_pod(endpoint, &mut self.nodes);
+                self.settle_pod(&moved);
             }
-            None => self.remove_pod(&name),
+            Err(name) => self.remove_pod(&name),
         }
         problems
     }
 
     fn remove_pod(&mut self, name: &ObjectName) {
-        let old_node = self.grouping.node_of(name);
-        let shifts = self.grouping.remove_pod(name, &mut self.nodes);
-        self.settle(&shifts);
-        self.tidy_node(old_node);
+        let moved = self.grouping.remove_pod(name, &mut self.nodes);
+        self.settle_pod(&moved);
     }
 
-    fn tidy_node(&mut self, node: Option<NodeId>) {
-        if let Some(node) = node {
-            self.nodes.tidy(node);
+    fn settle_pod(&mut self, (shifts, old_node): &(Shifts, Option<NodeId>)) {
+        self.settle(shifts);
+        if let Some(node) = old_node {
+            self.nodes.tidy(*node);
         }
     }
 

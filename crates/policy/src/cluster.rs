@@ -26,7 +26,7 @@ impl Cluster {
         let name = pod.metadata.object_name();
         self.pods.remove(&name);
         let (endpoint, problems) = Endpoint::read(pod.clone());
-        if let Some(endpoint) = endpoint.filter(|endpoint| !endpoint.member.addresses.is_empty()) {
+        if let Some(endpoint) = endpoint.ok().filter(|endpoint| !endpoint.member.addresses.is_empty()) {
             self.pods.insert(name, endpoint);
         }
         problems.into_iter().next().map_or(Ok(()), Err)

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use types::InvalidField;
 use types::control::{Member, NamedPort};
 use types::meta::{Labels, Protocol};
 use types::pod::Pod;
+use types::{InvalidField, ObjectName};
 
 /// A Pod that has a network of its own, and runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,12 +21,12 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Reads a Pod. One on the Node's network or at its end is no end of any connection; of addresses that cannot be read, the
-    /// others are kept.
-    pub fn read(pod: Pod) -> (Option<Self>, Vec<InvalidField>) {
+    /// Reads a Pod. Of one on the Node's network or at its end, which is no end of any connection, only the name is left; of
+    /// addresses that cannot be read, the others are kept.
+    pub fn read(pod: Pod) -> (Result<Self, ObjectName>, Vec<InvalidField>) {
         let mut problems = Vec::new();
         if pod.spec.host_network || pod.is_finished() {
-            return (None, problems);
+            return (Err(pod.metadata.object_name()), problems);
         }
         let mut addresses: Vec<IpAddr> = Vec::with_capacity(pod.addresses().count());
         for text in pod.addresses() {
@@ -41,9 +41,9 @@ impl Endpoint {
             }
         }
         let ports = named_ports(&pod);
-        let name = types::ObjectName { namespace: pod.metadata.namespace, name: pod.metadata.name };
+        let name = ObjectName { namespace: pod.metadata.namespace, name: pod.metadata.name };
         let member = Member { pod: name, addresses, ports };
-        (Some(Self { labels: pod.metadata.labels, node: pod.spec.node_name, member }), problems)
+        (Ok(Self { labels: pod.metadata.labels, node: pod.spec.node_name, member }), problems)
     }
 
     /// What it can be selected by: its labels, and keys for the names of its ports.

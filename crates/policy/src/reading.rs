@@ -10,8 +10,8 @@ use types::{InvalidField, ObjectName};
 /// Where Pods are selected.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Scope {
-    /// In one namespace.
-    Namespace(String),
+    /// In the policy's own namespace.
+    Own,
     /// In all namespaces with such labels.
     Namespaces(Selector),
 }
@@ -66,9 +66,8 @@ impl Reading {
         let mut reader = Reader { name, policy, problems: Vec::new() };
         let spec = &policy.spec;
         let (pods, is_whole) = reader.readable(&spec.pod_selector, "spec.podSelector");
-        let scope = Scope::Namespace(name.namespace.clone());
         let mut reading = Self {
-            applied_to: Selected { scope, pods },
+            applied_to: Selected { scope: Scope::Own, pods },
             isolates: Isolation::default(),
             rules: Vec::new(),
             problems: Vec::new(),
@@ -166,7 +165,7 @@ impl Reader<'_> {
                 Some(written) => {
                     self.selector(written, || format!("{}.namespaceSelector", field.peer(n))).map(Scope::Namespaces)
                 }
-                None => Some(Scope::Namespace(self.name.namespace.clone())),
+                None => Some(Scope::Own),
             };
             read.selected.extend(pods.zip(scope).map(|(pods, scope)| Selected { scope, pods }));
         }

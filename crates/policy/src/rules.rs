@@ -26,12 +26,12 @@ pub fn compute(cluster: &Cluster) -> Computed {
     for (name, policy) in &cluster.policies {
         let reading = Reading::new(name, policy);
         computed.errors.extend(reading.problems);
-        let applied_to = selected(cluster, &reading.applied_to);
+        let applied_to = selected(cluster, name, &reading.applied_to);
         for direction in reading.isolates.directions() {
             computed.isolated.extend(applied_to.iter().map(|member| (direction, member.pod.clone())));
         }
         for rule in &reading.rules {
-            let members = |peers: &[Selected]| peers.iter().flat_map(|peer| selected(cluster, peer)).collect();
+            let members = |peers: &[Selected]| peers.iter().flat_map(|peer| selected(cluster, name, peer)).collect();
             let unresolved = Unresolved {
                 policy: name,
                 direction: rule.direction,
@@ -40,15 +40,15 @@ pub fn compute(cluster: &Cluster) -> Computed {
                 peers: rule.peers.as_ref().map(|peers| (&peers.blocks[..], members(&peers.selected))),
                 services: rule.services.as_deref(),
             };
-            computed.rules.extend(unresolved.resolve(|_| selected(cluster, &Selected::everyone())));
+            computed.rules.extend(unresolved.resolve(|_| selected(cluster, name, &Selected::everyone())));
         }
     }
     computed
 }
 
-fn selected<'a>(cluster: &'a Cluster, selected: &Selected) -> Vec<&'a Member> {
+fn selected<'a>(cluster: &'a Cluster, policy: &ObjectName, selected: &Selected) -> Vec<&'a Member> {
     let in_scope = |namespace: &String| match &selected.scope {
-        Scope::Namespace(one) => namespace == one,
+        Scope::Own => *namespace == policy.namespace,
         Scope::Namespaces(selector) => cluster.namespaces.get(namespace).is_some_and(|labels| selector.selects(labels)),
     };
     let pods =

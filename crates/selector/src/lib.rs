@@ -9,11 +9,13 @@
 //!
 //! *Not here.* What is selected, and what for (crate `policy`).
 
+mod id_map;
 mod ids;
 mod index;
 mod selector;
 mod slab;
 
+pub use id_map::{IdHasher, IdMap};
 pub use ids::{Id, IdSet};
 pub use index::{Index, LabelsId, SelectorId};
 pub use selector::{InvalidSelector, Selector};

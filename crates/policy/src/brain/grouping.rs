@@ -5,10 +5,9 @@
 
 mod selections;
 
-use std::hash::RandomState;
 use std::sync::Arc;
 
-use selector::{IdSet, Index, LabelsId, SelectorId, Slab};
+use selector::{IdMap, IdSet, Index, LabelsId, SelectorId, Slab};
 use smallvec::SmallVec;
 use types::ObjectName;
 use types::control::Member;
@@ -18,8 +17,6 @@ use super::names::Names;
 use super::nodes::{NodeId, Nodes};
 use super::spans::{Address, Applied};
 use crate::endpoint::Endpoint;
-
-type HashMap<K, V> = hashbrown::HashMap<K, V, RandomState>;
 
 selector::ids! {
     pub(super) PodId;
@@ -34,14 +31,14 @@ pub(super) struct Grouping {
     pod_names: Names<PodId>,
     namespaces: Slab<NamespaceId, Namespace>,
     namespace_names: Names<NamespaceId>,
-    namespaces_of: HashMap<LabelsId, IdSet<NamespaceId>>,
+    namespaces_of: IdMap<LabelsId, IdSet<NamespaceId>>,
     cells: Slab<CellId, Cell>,
-    cell_of: HashMap<(NamespaceId, LabelsId), CellId>,
+    cell_of: IdMap<(NamespaceId, LabelsId), CellId>,
     selections: Slab<SelectionId, Selection>,
-    selection_of: HashMap<(Place, SelectorId), SelectionId>,
+    selection_of: IdMap<(Place, SelectorId), SelectionId>,
     /// Selections that are not of one namespace, by the selector of their namespaces and by that of their Pods.
-    by_namespaces: HashMap<SelectorId, IdSet<SelectionId>>,
-    by_pods: HashMap<SelectorId, IdSet<SelectionId>>,
+    by_namespaces: IdMap<SelectorId, IdSet<SelectionId>>,
+    by_pods: IdMap<SelectorId, IdSet<SelectionId>>,
     /// What Pods can be selected by, and what selects Pods.
     pod_index: Index,
     /// Labels of namespaces, and what selects namespaces.
@@ -144,15 +141,16 @@ impl Grouping {
         self.selections[id].cells.iter().flat_map(|cell| self.cells[cell].pods.iter())
     }
 
-    /// Takes in a Pod, or what it has become.
-    pub(super) fn set_pod(&mut self, endpoint: Endpoint, nodes: &mut Nodes) -> Shifts {
-        let known = self.find_pod(&endpoint.member.pod);
+    /// Takes in a Pod, or what it has become; says how selections change, and the Node that it was on.
+    pub(super) fn set_pod(&mut self, endpoint: Endpoint, nodes: &mut Nodes) -> (Shifts, Option<NodeId>) {
+        let hash = self.pod_names.hash(&endpoint.member.pod);
+        let known = self.pod_names.find(hash, &endpoint.member.pod, |id| &self.pods[id].member.pod);
         let node = nodes.of_pod(&endpoint.node);
         let cell = self.cell(&endpoint);
         if let Some(id) = known {
             let pod = &self.pods[id];
             if pod.cell == cell && pod.node == node && *pod.member == endpoint.member {
-                return Shifts::new();
+                return (Shifts::new(), None);
             }
         }
         let member = Arc::new(endpoint.member);
@@ -160,13 +158,12 @@ impl Grouping {
             Some(id) => (id, Some(std::mem::replace(&mut self.pods[id], Pod { member, node, cell }))),
             None => {
                 let id = self.pods.insert(Pod { member, node, cell });
-                let pods = &self.pods;
-                self.pod_names.insert(&pods[id].member.pod, id, |id| &pods[id].member.pod);
+                self.pod_names.insert(hash, id);
                 (id, None)
             }
         };
         self.cells[cell].pods.insert(id);
-        let old_cell = old.as_ref().map(|old| old.cell);
+        let (old_cell, old_node) = (old.as_ref().map(|old| old.cell), old.as_ref().and_then(|old| old.node));
         let before = old_cell.map(|cell| self.cells[cell].selections.iter().collect::<SmallVec<[_; 8]>>());
         let mut shifts = Shifts::new();
         if let (Some(old), Some(before)) = (old, before) {
@@ -194,14 +191,16 @@ impl Grouping {
                 Err(_) => shifts.push(Shift { selection, left: SmallVec::new(), joined: [id].into() }),
             }
         }
-        shifts
+        (shifts, old_node)
     }
 
-    /// Forgets a Pod.
-    pub(super) fn remove_pod(&mut self, name: &ObjectName, nodes: &mut Nodes) -> Shifts {
-        let Some(id) = self.find_pod(name) else { return Shifts::new() };
+    /// Forgets a Pod; says how selections change, and the Node that it was on.
+    pub(super) fn remove_pod(&mut self, name: &ObjectName, nodes: &mut Nodes) -> (Shifts, Option<NodeId>) {
+        let hash = self.pod_names.hash(name);
+        let found = self.pod_names.find(hash, name, |id| &self.pods[id].member.pod);
+        let Some(id) = found else { return (Shifts::new(), None) };
         let pod = self.pods.remove(id);
-        self.pod_names.remove(name, id);
+        self.pod_names.remove(hash, id);
         if let Some(node) = pod.node {
             nodes.remove_pod(node, id);
         }
@@ -210,12 +209,7 @@ impl Grouping {
         let shifts = self.cells[pod.cell].selections.iter().map(left).collect();
         self.cells[pod.cell].pods.remove(id);
         self.tidy_cell(pod.cell);
-        shifts
-    }
-
-    /// The Node that a Pod is on.
-    pub(super) fn node_of(&self, name: &ObjectName) -> Option<NodeId> {
-        self.pods[self.find_pod(name)?].node
+        (shifts, leaver.node)
     }
 
     /// Takes in a namespace's labels; `None` if it is gone.
@@ -272,17 +266,14 @@ impl Grouping {
             && self.namespace_index.is_empty()
     }
 
-    fn find_pod(&self, name: &ObjectName) -> Option<PodId> {
-        self.pod_names.find(name, |id| &self.pods[id].member.pod)
-    }
-
     fn namespace(&mut self, name: &str) -> NamespaceId {
         let namespaces = &mut self.namespaces;
-        if let Some(id) = self.namespace_names.find(name, |id| &*namespaces[id].name) {
+        let hash = self.namespace_names.hash(name);
+        if let Some(id) = self.namespace_names.find(hash, name, |id| &*namespaces[id].name) {
             return id;
         }
         let id = namespaces.insert(Namespace { name: name.into(), ..Namespace::default() });
-        self.namespace_names.insert(name, id, |id| &*namespaces[id].name);
+        self.namespace_names.insert(hash, id);
         id
     }
 
@@ -290,7 +281,7 @@ impl Grouping {
         let namespace = &self.namespaces[id];
         if namespace.labels.is_none() && namespace.cells.is_empty() && namespace.selections == 0 {
             let namespace = self.namespaces.remove(id);
-            self.namespace_names.remove(&*namespace.name, id);
+            self.namespace_names.remove(self.namespace_names.hash(&*namespace.name), id);
         }
     }
 

@@ -8,7 +8,8 @@ use hashbrown::HashTable;
 // Names are chosen by users, so the hash has a secret; nothing is ever listed in the order of the table.
 #[derive(Clone, Debug)]
 pub(super) struct Names<I> {
-    table: HashTable<I>,
+    /// With the hashes, so that a table that grows need not look at the names.
+    table: HashTable<(u64, I)>,
     hasher: RandomState,
 }
 
@@ -19,20 +20,24 @@ impl<I> Default for Names<I> {
 }
 
 impl<I: Copy + Eq> Names<I> {
-    /// The id of a name; `name_of` says the name of an id.
-    pub(super) fn find<'a, N: Hash + Eq + ?Sized + 'a>(&self, name: &N, name_of: impl Fn(I) -> &'a N) -> Option<I> {
-        self.table.find(self.hasher.hash_one(name), |id| name_of(*id) == name).copied()
+    /// The hash of a name, for those who need it more than once.
+    pub(super) fn hash<N: Hash + ?Sized>(&self, name: &N) -> u64 {
+        self.hasher.hash_one(name)
     }
 
-    /// Takes in the id of a name that is not there.
-    pub(super) fn insert<'a, N: Hash + ?Sized + 'a>(&mut self, name: &N, id: I, name_of: impl Fn(I) -> &'a N) {
-        let hasher = &self.hasher;
-        self.table.insert_unique(hasher.hash_one(name), id, |id| hasher.hash_one(name_of(*id)));
+    /// The id of a name that has this hash; `name_of` says the name of an id.
+    pub(super) fn find<'a, N: Eq + ?Sized + 'a>(&self, hash: u64, name: &N, name_of: impl Fn(I) -> &'a N) -> Option<I> {
+        self.table.find(hash, |(other, id)| *other == hash && name_of(*id) == name).map(|(_, id)| *id)
     }
 
-    /// Forgets a name.
-    pub(super) fn remove<N: Hash + ?Sized>(&mut self, name: &N, id: I) {
-        if let Ok(entry) = self.table.find_entry(self.hasher.hash_one(name), |other| *other == id) {
+    /// Takes in the id of a name that is not there, and has this hash.
+    pub(super) fn insert(&mut self, hash: u64, id: I) {
+        self.table.insert_unique(hash, (hash, id), |(hash, _)| *hash);
+    }
+
+    /// Forgets a name that has this hash.
+    pub(super) fn remove(&mut self, hash: u64, id: I) {
+        if let Ok(entry) = self.table.find_entry(hash, |(_, other)| *other == id) {
             entry.remove();
         }
     }

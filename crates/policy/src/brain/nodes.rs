@@ -93,7 +93,7 @@ impl Nodes {
         let node = &self.nodes[id];
         if node.pods.is_empty() && node.outbox.is_none() {
             let node = self.nodes.remove(id);
-            self.names.remove(&*node.name, id);
+            self.names.remove(self.names.hash(&*node.name), id);
         }
     }
 
@@ -179,11 +179,12 @@ impl Nodes {
 
     fn acquire(&mut self, name: &str) -> NodeId {
         let nodes = &mut self.nodes;
-        if let Some(id) = self.names.find(name, |id| &*nodes[id].name) {
+        let hash = self.names.hash(name);
+        if let Some(id) = self.names.find(hash, name, |id| &*nodes[id].name) {
             return id;
         }
         let id = nodes.insert(Node { name: name.into(), ..Node::default() });
-        self.names.insert(name, id, |id| &*nodes[id].name);
+        self.names.insert(hash, id);
         id
     }
 

@@ -1,5 +1,6 @@
 //! Policies, and the groups that they use.
 
+use std::mem::take;
 use std::sync::Arc;
 
 use selector::{Selector, Slab};
@@ -59,7 +60,7 @@ impl Policies {
     }
 
     fn find(&self, name: &ObjectName) -> Option<PolicyId> {
-        self.names.find(name, |id| self.name(id))
+        self.names.find(self.names.hash(name), name, |id| self.name(id))
     }
 
     fn held(&self, name: &ObjectName) -> Option<&Held> {
@@ -68,15 +69,16 @@ impl Policies {
 }
 
 impl Brain {
-    pub(super) fn set_policy(&mut self, written: &NetworkPolicy) -> Vec<InvalidField> {
-        let name = written.metadata.object_name();
-        let reading = Reading::new(&name, written);
-        let applied = self.grouping.acquire_selection(&reading.applied_to);
+    pub(super) fn set_policy(&mut self, mut written: NetworkPolicy) -> Vec<InvalidField> {
+        let metadata = &mut written.metadata;
+        let name = ObjectName { namespace: take(&mut metadata.namespace), name: take(&mut metadata.name) };
+        let reading = Reading::new(&name, &written);
+        let applied = self.grouping.acquire_selection(&name.namespace, &reading.applied_to);
         let mut uses = Uses { applied, addresses: SmallVec::new() };
-        let rules = reading.rules.into_iter().map(|rule| self.rule(rule, &mut uses)).collect();
+        let rules = reading.rules.into_iter().map(|rule| self.rule(&name.namespace, rule, &mut uses)).collect();
         let policy = Arc::new(Policy {
             name,
-            uid: written.metadata.uid.clone(),
+            uid: written.metadata.uid,
             generation: written.metadata.generation,
             applied_to: vec![self.grouping.selection(applied).id],
             isolates: reading.isolates,
@@ -84,7 +86,8 @@ impl Brain {
         });
         let problems = reading.problems;
         let held = Held { policy, uses: uses.clone(), problems: problems.clone() };
-        match self.policies.find(&held.policy.name) {
+        let hash = self.policies.names.hash(&held.policy.name);
+        match self.policies.names.find(hash, &held.policy.name, |id| self.policies.name(id)) {
             Some(id) => {
                 if let Some(old) = self.policies.policies[id].as_mut().filter(|old| old.policy == held.policy) {
                     old.problems = held.problems;
@@ -99,9 +102,7 @@ impl Brain {
             }
             None => {
                 let id = self.policies.policies.insert(Some(held));
-                let Policies { policies, names } = &mut self.policies;
-                let name_of = |id: PolicyId| policies[id].as_ref().map_or(&NO_NAME, |held| &held.policy.name);
-                names.insert(name_of(id), id, name_of);
+                self.policies.names.insert(hash, id);
                 self.attach(id, &uses);
             }
         }
@@ -110,7 +111,7 @@ impl Brain {
 
     pub(super) fn remove_policy(&mut self, name: &ObjectName) {
         let Some(id) = self.policies.find(name) else { return };
-        self.policies.names.remove(name, id);
+        self.policies.names.remove(self.policies.names.hash(name), id);
         if let Some(old) = self.policies.policies.remove(id) {
             self.detach(id, &old, None);
         }
@@ -136,10 +137,10 @@ impl Brain {
         (held.policy.clone(), applied.map(|applied| self.node_names(applied.nodes.iter())).unwrap_or_default())
     }
 
-    fn rule(&mut self, read: ReadRule, uses: &mut Uses) -> Rule {
+    fn rule(&mut self, own: &str, read: ReadRule, uses: &mut Uses) -> Rule {
         let blocks = read.peers.as_ref().is_none_or(|peers| !peers.blocks.is_empty());
         let peers = read.peers.map(|peers| Peers {
-            groups: peers.selected.iter().map(|selected| self.use_address_group(selected, uses)).collect(),
+            groups: peers.selected.iter().map(|selected| self.use_address_group(own, selected, uses)).collect(),
             blocks: peers.blocks,
         });
         let mut services = read.services;
@@ -149,15 +150,15 @@ impl Brain {
                 if let Service::Named { protocol, name, known_by } = service {
                     let pods = Selector::having(port_key(*protocol, name));
                     let selected = Selected { pods, ..Selected::everyone() };
-                    *known_by = Some(self.use_address_group(&selected, uses));
+                    *known_by = Some(self.use_address_group(own, &selected, uses));
                 }
             }
         }
         Rule { direction: read.direction, index: read.index, peers, services }
     }
 
-    fn use_address_group(&mut self, selected: &Selected, uses: &mut Uses) -> types::control::GroupId {
-        let selection = self.grouping.acquire_selection(selected);
+    fn use_address_group(&mut self, own: &str, selected: &Selected, uses: &mut Uses) -> types::control::GroupId {
+        let selection = self.grouping.acquire_selection(own, selected);
         if uses.addresses.contains(&selection) {
             self.grouping.release_selection(selection);
         } else {

@@ -31,7 +31,7 @@ pub(super) struct Address {
     pub(super) policies: u32,
     /// Its span: Nodes, and how many AppliedToGroups of policies that use it are there.
     pub(super) nodes: Counts<NodeId>,
-    /// The group as a whole, while somebody has yet to take it.
+    /// The group as a whole, while somebody has yet to take it, if it is worth sharing.
     whole: Weak<Group>,
 }
 
@@ -182,12 +182,15 @@ impl Brain {
         let members = members.filter(|member| !member.addresses.is_empty()).cloned().collect();
         let selection = self.grouping.selection_mut(selection);
         let whole = group(selection.id, members);
-        if let Some(address) = &mut selection.address {
+        if let Some(address) = selection.address.as_mut().filter(|_| whole.members.len() >= SHARED_FROM) {
             address.whole = Arc::downgrade(&whole);
         }
         whole
     }
 }
+
+/// From how many members on a whole group is shared by those who have yet to take it: what is shared leaves a few bytes behind.
+const SHARED_FROM: usize = 64;
 
 type Moves = SmallVec<[(NodeId, SelectionId); 4]>;
 

@@ -8,11 +8,11 @@ use crate::group_id;
 use crate::reading::{Scope, Selected};
 
 impl Grouping {
-    /// Takes in a selection, or counts one user more of it.
-    pub(in crate::brain) fn acquire_selection(&mut self, selected: &Selected) -> SelectionId {
+    /// Takes in a selection of a policy in this namespace, or counts one user more of it.
+    pub(in crate::brain) fn acquire_selection(&mut self, own: &str, selected: &Selected) -> SelectionId {
         let pods = self.pod_index.acquire_selector(&selected.pods);
         let place = match &selected.scope {
-            Scope::Namespace(name) => Place::Namespace(self.namespace(name)),
+            Scope::Own => Place::Namespace(self.namespace(own)),
             Scope::Namespaces(selector) => Place::Namespaces(self.namespace_index.acquire_selector(selector)),
         };
         if let Some(id) = self.selection_of.get(&(place, pods)).copied() {

@@ -7,6 +7,11 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use super::world::{World, step};
 
+/// How many short histories; the long run asks for more.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(48)
+}
+
 /// How many steps of one long history; the long run asks for more.
 fn steps() -> usize {
     std::env::var("STEPS").ok().and_then(|n| n.parse().ok()).unwrap_or(300)
@@ -16,7 +21,7 @@ fn steps() -> usize {
 const CHECK_EVERY: usize = 100;
 
 proptest! {
-    #![proptest_config(Config { cases: 48, max_shrink_iters: 2000, failure_persistence: None, ..Config::default() })]
+    #![proptest_config(Config { cases: cases(), max_shrink_iters: 2000, failure_persistence: None, ..Config::default() })]
 
     #[test]
     fn every_step_of_a_short_history_leads_where_the_objects_lead(steps in vec(step(), 1..50)) {

@@ -229,7 +229,7 @@ impl World {
     }
 
     /// A brain that was told of the present objects only, and in another order.
-    fn from_scratch(&self) -> Brain {
+    fn recomputed(&self) -> Brain {
         let mut brain = Brain::default();
         for policy in self.policies.values().rev() {
             brain.step(Event::Policy(Box::new(policy.clone())));
@@ -248,7 +248,7 @@ impl World {
 
     /// Compares everything with what it should be.
     pub(super) fn check(&mut self) -> Result<(), String> {
-        let mut scratch = self.from_scratch();
+        let mut scratch = self.recomputed();
         equal("what is held", &listing(&self.brain), &listing(&scratch))?;
         let nodes: Vec<&'static str> = self.agents.keys().copied().collect();
         for node in nodes {
