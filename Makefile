@@ -75,6 +75,10 @@ lab-long: setup ## Agents killed 200 times and switches 20 times in a lab, while
 	$(CARGO) build --locked -p antrea-agent -p antrea-cni
 	AGENT_KILLS=$${AGENT_KILLS:-200} SWITCH_KILLS=$${SWITCH_KILLS:-20} $(CARGO) test --locked -p antrea-lab --test it endurance -- --nocapture
 
+.PHONY: policy-long
+policy-long: ## Random histories of a cluster, 10,000 steps and checked at every 100th (STEPS=n, SEED=n), 2,000 short ones (CASES=n)
+	STEPS=$${STEPS:-10000} PROPTEST_CASES=$${CASES:-2000} $(CARGO) test --locked -p policy churn -- --nocapture
+
 .PHONY: fuzz
 fuzz: setup ## Fuzz every decoder, a million executions each (RUNS=n)
 	@scripts/cargo-tool cargo-fuzz 0.13.2
@@ -101,6 +105,10 @@ bench-cni: setup ## CNI calls as a container runtime sees them, beside Debian's 
 bench-agent: setup ## Memory of an agent with few and with many Pods, and what it does when idle (SECONDS_IDLE=n)
 	$(CARGO) build --release --locked -p antrea-agent -p antrea-cni
 	$(CARGO) run --release --locked -p benches --bin bench-agent
+
+.PHONY: bench-policy
+bench-policy: ## What the controller computes at upstream's scales: time, memory, what one change costs
+	$(CARGO) run --release --locked -p benches --bin bench-policy
 
 .PHONY: clean
 clean: ## Remove what was built

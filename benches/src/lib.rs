@@ -11,6 +11,7 @@
 pub mod latency;
 pub mod memory;
 pub mod node;
+pub mod scales;
 
 use std::fmt;
 use std::time::Duration;
@@ -85,9 +86,7 @@ pub fn progress(what: &str) {
 
 /// The middle one of several measurements, in seconds; zero of none.
 pub fn median(times: &[Duration]) -> f64 {
-    let mut sorted = times.to_vec();
-    sorted.sort();
-    sorted.get(sorted.len() / 2).map_or(0.0, Duration::as_secs_f64)
+    percentile(times, 50).as_secs_f64()
 }
 
 /// The measurement that so many percent of all do not exceed; zero of none.

@@ -1,14 +1,29 @@
-//! Policies to rules: who may talk to whom, with selectors, names and ranges resolved.
+//! Policies: who may talk to whom, and what each Node has to know of it.
 //!
-//! *Role.* [`compute`] looks at everything and says which rules there are and which Pods are isolated.
+//! *Role.* [`Brain`] follows what happens to Pods, Namespaces and policies, and tells each Node the groups and policies that it
+//! needs ([`types::control`]): a snapshot, then what changes. [`Replica`] is what a Node holds of it, and what it has to enforce.
+//! [`compute`] looks at everything at once: the reference that the others are measured against.
 //!
-//! *Invariants.* The result depends on the objects, not on their order. A policy that cannot be understood is reported, names
-//! object and field, and isolates the Pods it would apply to as far as they are known: missing information fails closed.
+//! *Invariants.* The result depends on the objects, not on their order, and not on the way to them. A change touches only the
+//! groups, policies and Nodes that it is about; what nobody needs any more is forgotten. A policy that cannot be understood is
+//! reported, names object and field, isolates the Pods it would apply to as far as they are known, allows nothing that is not
+//! understood, and holds up no other: missing information fails closed. Nobody is told anything before everything is known.
 //!
-//! *Not here.* Flows (crate `pipeline`), and the incremental computation, whose result must be this one's.
+//! *Not here.* Flows (crate `pipeline`); how Nodes are told (crate `api`, and the controller).
 
+mod brain;
 mod cluster;
+mod endpoint;
+mod group_id;
+mod reading;
+mod replica;
+mod resolve;
 mod rules;
 
-pub use cluster::{Cluster, Endpoint};
-pub use rules::{Computed, Direction, IpBlock, PolicyRule, Ports, compute};
+pub use brain::{Brain, Event, Held, Kind, Subscription, Superseded};
+pub use cluster::Cluster;
+pub use endpoint::Endpoint;
+pub use replica::{Enforced, Groups, OutOfStep, Replica};
+pub use resolve::PolicyRule;
+pub use rules::{Computed, compute};
+pub use types::control::{Direction, IpBlock, Ports};

@@ -2,13 +2,15 @@
 //! should hold.
 //!
 //! *Role.* Plain values. Objects have the names and the shape that Kubernetes gives them, so that whoever reads them from a
-//! server, a file or a test hands the same thing on; [`host`] is what a brain decides and the crate `host` carries out.
+//! server, a file or a test hands the same thing on; [`host`] is what a brain decides and the crate `host` carries out; [`control`] is
+//! what the controller tells a Node.
 //!
 //! *Invariants.* What is read from outside and does not fit its type is an error that names the field. Fields that nobody here
 //! uses are not kept.
 //!
 //! *Not here.* What the objects mean together (crates `selector`, `policy`, `proxy`).
 
+pub mod control;
 pub mod host;
 pub mod meta;
 pub mod network_policy;
@@ -25,7 +27,7 @@ pub use object::Object;
 use std::fmt;
 
 /// A namespaced name.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ObjectName {
     /// The namespace; empty for objects that are in none.
     pub namespace: String,

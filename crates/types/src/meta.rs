@@ -17,6 +17,10 @@ pub struct Metadata {
     pub name: String,
     /// Its namespace.
     pub namespace: String,
+    /// What tells it from others that had or will have its name.
+    pub uid: String,
+    /// Counts the changes of what is wanted of it.
+    pub generation: i64,
     /// Its labels.
     pub labels: Labels,
     /// Its annotations.
@@ -85,4 +89,26 @@ where
     T: Deserialize<'de>,
 {
     Ok(Option::<Vec<T>>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A transport protocol as it is written: one that is not known is kept, so that whoever wrote it can be told.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum WrittenProtocol {
+    /// One that is known.
+    Known(Protocol),
+    /// Another.
+    Other(String),
+}
+
+impl Default for WrittenProtocol {
+    fn default() -> Self {
+        Protocol::default().into()
+    }
+}
+
+impl From<Protocol> for WrittenProtocol {
+    fn from(protocol: Protocol) -> Self {
+        Self::Known(protocol)
+    }
 }

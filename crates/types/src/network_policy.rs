@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::meta::{IntOrString, LabelSelector, Metadata, Protocol};
+use crate::meta::{IntOrString, LabelSelector, Metadata, WrittenProtocol};
 
 /// A NetworkPolicy.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -75,7 +75,7 @@ pub struct IpBlock {
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct PolicyPort {
     /// The protocol.
-    pub protocol: Protocol,
+    pub protocol: WrittenProtocol,
     /// The port; all if not given.
     pub port: Option<IntOrString>,
     /// The last port of a range.

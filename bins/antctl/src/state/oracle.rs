@@ -118,7 +118,7 @@ fn port() -> impl Strategy<Value = PolicyPort> {
         2 => Just((Some(IntOrString::String("web".to_owned())), None)),
     ];
     (select(&[Protocol::Tcp, Protocol::Tcp, Protocol::Udp][..]), what)
-        .prop_map(|(protocol, (port, end_port))| PolicyPort { protocol, port, end_port })
+        .prop_map(|(protocol, (port, end_port))| PolicyPort { protocol: protocol.into(), port, end_port })
 }
 
 fn policy() -> impl Strategy<Value = NetworkPolicy> {
@@ -183,7 +183,7 @@ mod documented {
     }
 
     fn port_is(port: &PolicyPort, to: End<'_>, protocol: Protocol, number: u16) -> bool {
-        port.protocol == protocol
+        port.protocol == protocol.into()
             && match (&port.port, port.end_port) {
                 (None, _) => true,
                 (Some(IntOrString::Int(first)), last) => (*first..=last.unwrap_or(*first)).contains(&i64::from(number)),

@@ -1,3 +1,7 @@
+use std::collections::BTreeMap;
+
+use types::meta::{IntOrString, LabelRequirement, LabelSelector, Protocol, WrittenProtocol};
+use types::network_policy::{NetworkPolicy, PolicyPeer, PolicyPort};
 use types::pod::{Container, ContainerPort, Pod, PodIp};
 
 use super::*;
@@ -159,4 +163,30 @@ fn pods_on_the_node_s_network_or_at_their_end_are_nobody() {
         cluster.add_pod(&pod).unwrap();
     }
     assert_eq!(cluster.pods.len(), 4);
+}
+
+#[test]
+fn an_unknown_protocol_is_named_and_the_other_ports_count() {
+    let odd = PolicyPort { protocol: WrittenProtocol::Other("ICMP".to_owned()), ..PolicyPort::default() };
+    let http = PolicyPort { port: Some(IntOrString::Int(80)), ..PolicyPort::default() };
+    let computed = compute(&cluster(ingress(vec![], vec![odd, http])));
+    let expected = "NetworkPolicy a/policy: spec.ingress[0].ports[0].protocol: `ICMP` is none of TCP, UDP, SCTP";
+    assert_eq!(computed.errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
+    assert_eq!(computed.rules.iter().map(|rule| rule.ports.as_ref().unwrap().len()).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn what_a_policy_may_mean_it_isolates_and_allows_nothing() {
+    let mut policy = ingress(vec![], vec![]);
+    let like = LabelRequirement { key: "tier".to_owned(), operator: "Like".to_owned(), values: vec![] };
+    policy.spec.pod_selector.match_expressions = vec![like];
+    let computed = compute(&cluster(policy));
+    assert_eq!((computed.isolated, computed.rules.len()), ([(Direction::Ingress, name("a/web"))].into(), 0));
+    assert_eq!(computed.errors[0].field, "spec.podSelector.matchExpressions[0]");
+
+    let mut policy = ingress(vec![], vec![]);
+    policy.spec.policy_types = vec!["Sideways".to_owned()];
+    let computed = compute(&cluster(policy));
+    let both = [Direction::Ingress, Direction::Egress].map(|direction| (direction, name("a/web")));
+    assert_eq!((computed.isolated, computed.rules.len()), (both.into(), 0));
 }

@@ -1,0 +1,217 @@
+//! What the controller computes at upstream's scales: how long from nothing, how much memory, and what one change costs.
+//!
+//! Upstream's fifth scale needs ExternalEntities and Antrea's own policies, which are not here yet.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use benches::memory::Counting;
+use benches::scales::{NODES, Scale};
+use benches::{Figure, Goal, percentile, progress, report};
+use policy::{Brain, Event, Held, Kind, Replica, Subscription};
+
+#[global_allocator]
+static MEMORY: Counting = Counting::new();
+
+const ROUNDS: u32 = 5;
+/// How many changes of each kind are measured, at each scale.
+const CHANGES: u32 = 2000;
+
+struct Case {
+    scale: Scale,
+    /// What upstream needed for it: recorded once, on a machine like ours; it is not measured here.
+    upstream: &'static str,
+    /// AppliedToGroups, AddressGroups, policies.
+    expected: (usize, usize, usize),
+    names: Names,
+    time: Option<f64>,
+    heap: Option<f64>,
+    pod: Option<f64>,
+}
+
+struct Names {
+    time: &'static str,
+    heap: &'static str,
+    pod: [&'static str; 3],
+    policy: [&'static str; 3],
+}
+
+macro_rules! names {
+    ($scale:literal) => {
+        Names {
+            time: concat!($scale, "-time"),
+            heap: concat!($scale, "-heap"),
+            pod: [concat!($scale, "-pod-p50"), concat!($scale, "-pod-p99"), concat!($scale, "-pod-patches")],
+            policy: [
+                concat!($scale, "-policy-p50"),
+                concat!($scale, "-policy-p99"),
+                concat!($scale, "-policy-patches"),
+            ],
+        }
+    };
+}
+
+fn cases() -> [Case; 5] {
+    let none = (None, None, None);
+    let case = |scale, upstream, expected, names, (time, heap, pod)| Case {
+        scale,
+        upstream,
+        expected,
+        names,
+        time,
+        heap,
+        pod,
+    };
+    [
+        case(
+            Scale::SmallNamespaces,
+            "10.1 s, 2133 MB",
+            (75_000, 50_000, 75_000),
+            names!("s1"),
+            (Some(0.5), Some(250.0), Some(20.0)),
+        ),
+        case(Scale::LargeNamespaces, "3.7 s, 2677 MB", (10_100, 10_000, 10_100), names!("s2"), none),
+        case(Scale::OneNamespace, "6.0 s, 2187 MB", (1, 1, 10_000), names!("s3"), (Some(0.2), None, None)),
+        case(Scale::PolicyPerPod, "84.4 s, 1601 MB", (10_000, 10_000, 10_000), names!("s4"), (Some(0.2), None, None)),
+        case(Scale::AcrossNamespaces, "no record", (10_000, 1_000, 10_000), names!("s6"), none),
+    ]
+}
+
+fn main() -> Result<()> {
+    for case in cases() {
+        progress(&format!("{:?}; upstream, recorded: {}", case.scale, case.upstream));
+        let times = (0..ROUNDS).map(|_| from_nothing(case.scale));
+        // The computation waits for nothing and has one thread: what else runs on the machine can only add to it.
+        figure(case.names.time, "s", times.min().unwrap_or_default().as_secs_f64(), case.time);
+
+        // What is counted is what is kept of the objects.
+        let before = MEMORY.live();
+        MEMORY.reset_peak();
+        let mut brain = Brain::default();
+        follow(&mut brain, case.scale);
+        figure(case.names.heap, "MB", megabytes(MEMORY.peak().saturating_sub(before)), case.heap);
+        let Held { applied_to_groups, address_groups, policies, .. } = brain.held();
+        ensure!((applied_to_groups, address_groups, policies) == case.expected, "not the scale: {:?}", brain.held());
+
+        let before = MEMORY.live();
+        let mut agents = Agents::subscribe(&mut brain)?;
+        measure(&mut brain, &mut agents, case.names.pod, case.pod, |n| case.scale.new_pod(n))?;
+        measure(&mut brain, &mut agents, case.names.policy, None, |n| case.scale.new_policy(n))?;
+        if case.scale == Scale::SmallNamespaces {
+            // Everybody has taken everything, and all that came has gone: what is left is what listening costs.
+            let bytes = MEMORY.live().saturating_sub(before).saturating_sub(agents.replica_bytes);
+            figure("agent-bytes", "B", per_agent(bytes), Some(2000.0));
+            figure("agent-snapshot", "ms", agents.snapshot_time.as_secs_f64() * 1e3 / f64::from(NODES), None);
+        }
+        agents.check(&mut brain)?;
+    }
+    Ok(())
+}
+
+fn figure(name: &'static str, unit: &'static str, ours: f64, goal: Option<f64>) {
+    report(&Figure { name, unit, ours, peer: None, goal: goal.map(Goal::Ours) });
+}
+
+/// The objects pass by, as they do in a watch; says how long the brain took.
+fn follow(brain: &mut Brain, scale: Scale) -> Duration {
+    let mut took = Duration::ZERO;
+    for event in scale.events() {
+        let start = Instant::now();
+        brain.step(event);
+        took += start.elapsed();
+    }
+    for kind in [Kind::Namespace, Kind::Pod, Kind::Policy] {
+        brain.step(Event::Synced(kind));
+    }
+    took
+}
+
+fn from_nothing(scale: Scale) -> Duration {
+    follow(&mut Brain::default(), scale)
+}
+
+/// Changes one after the other: what the brain needs to follow each and to put it into outboxes. Then everybody takes it.
+fn measure<const EVENTS: usize>(
+    brain: &mut Brain,
+    agents: &mut Agents,
+    [p50, p99, patches]: [&'static str; 3],
+    goal: Option<f64>,
+    change: impl Fn(u32) -> [Event; EVENTS],
+) -> Result<()> {
+    let mut times = Vec::new();
+    let before = agents.changes;
+    for event in (0..CHANGES).flat_map(change) {
+        let start = Instant::now();
+        brain.step(event);
+        times.push(start.elapsed());
+        agents.take(brain)?;
+    }
+    figure(p50, "us", percentile(&times, 50).as_secs_f64() * 1e6, goal);
+    figure(p99, "us", percentile(&times, 99).as_secs_f64() * 1e6, goal);
+    figure(patches, "", (agents.changes - before) / count(times.len()), None);
+    Ok(())
+}
+
+/// An agent on every Node, each with a stream of its own; one of them keeps what it gets.
+struct Agents {
+    all: Vec<Subscription>,
+    replica: Replica,
+    replica_bytes: usize,
+    snapshot_time: Duration,
+    /// How many changes were sent.
+    changes: f64,
+}
+
+impl Agents {
+    fn subscribe(brain: &mut Brain) -> Result<Self> {
+        let all: Vec<Subscription> = (0..NODES).map(|n| brain.subscribe(&format!("Node-{n}"))).collect();
+        let (mut replica, mut replica_bytes, mut snapshot_time) = (Replica::default(), 0, Duration::ZERO);
+        brain.take_ready();
+        for (n, agent) in all.iter().enumerate() {
+            let start = Instant::now();
+            let batch = brain.take(agent)?.context("an agent without a snapshot")?;
+            snapshot_time += start.elapsed();
+            ensure!(batch.snapshot);
+            if n == 0 {
+                let before = MEMORY.live();
+                replica.apply(&batch)?;
+                replica_bytes = MEMORY.live().saturating_sub(before);
+            }
+        }
+        Ok(Self { all, replica, replica_bytes, snapshot_time, changes: 0.0 })
+    }
+
+    /// Whoever has something to take takes it.
+    fn take(&mut self, brain: &mut Brain) -> Result<()> {
+        for agent in brain.take_ready() {
+            let batch = brain.take(&agent)?.context("an agent that is ready has something to take")?;
+            self.changes += count(batch.changes.len());
+            if self.all.first() == Some(&agent) {
+                self.replica.apply(&batch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What an agent holds that took every change is what one gets that comes now.
+    fn check(&self, brain: &mut Brain) -> Result<()> {
+        let mut fresh = Replica::default();
+        let subscription = brain.subscribe("Node-0");
+        fresh.apply(&brain.take(&subscription)?.context("no snapshot")?)?;
+        ensure!(fresh == self.replica, "an agent holds something else than a snapshot says");
+        Ok(())
+    }
+}
+
+fn per_agent(bytes: usize) -> f64 {
+    count(bytes) / f64::from(NODES)
+}
+
+fn megabytes(bytes: usize) -> f64 {
+    count(bytes) / 1e6
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn count(n: usize) -> f64 {
+    n as f64
+}

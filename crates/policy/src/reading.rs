@@ -1,0 +1,260 @@
+//! NetworkPolicies as they are understood.
+
+use ipnet::IpNet;
+use selector::{InvalidSelector, Selector};
+use types::control::{Direction, IpBlock, Isolation, Ports, Service};
+use types::meta::{IntOrString, LabelSelector, WrittenProtocol};
+use types::network_policy::{NetworkPolicy, PolicyPeer, PolicyPort};
+use types::{InvalidField, ObjectName};
+
+/// Where Pods are selected.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Scope {
+    /// In the policy's own namespace.
+    Own,
+    /// In all namespaces with such labels.
+    Namespaces(Selector),
+}
+
+/// Pods that are selected.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Selected {
+    pub(crate) scope: Scope,
+    pub(crate) pods: Selector,
+}
+
+impl Selected {
+    /// All Pods of all namespaces that are known.
+    pub(crate) fn everyone() -> Self {
+        Self { scope: Scope::Namespaces(Selector::default()), pods: Selector::default() }
+    }
+}
+
+/// A policy as it is understood.
+///
+/// What is unreadable fails closed. A part that would allow something allows nothing. A requirement of the policy's own Pods that
+/// says nothing may mean any of those that the others select: they are all isolated, and allowed nothing by this policy.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Reading {
+    pub(crate) applied_to: Selected,
+    pub(crate) isolates: Isolation,
+    pub(crate) rules: Vec<ReadRule>,
+    pub(crate) problems: Vec<InvalidField>,
+}
+
+/// What one rule says.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct ReadRule {
+    pub(crate) direction: Direction,
+    pub(crate) index: u32,
+    /// The other ends; `None`: whatever they are.
+    pub(crate) peers: Option<ReadPeers>,
+    /// The ports; `None`: whatever they are. Who knows a name is not said yet.
+    pub(crate) services: Option<Vec<Service>>,
+}
+
+/// The other ends of a rule.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct ReadPeers {
+    pub(crate) selected: Vec<Selected>,
+    pub(crate) blocks: Vec<IpBlock>,
+}
+
+impl Reading {
+    /// Reads the policy of this name.
+    pub(crate) fn new(name: &ObjectName, policy: &NetworkPolicy) -> Self {
+        let mut reader = Reader { name, policy, problems: Vec::new() };
+        let spec = &policy.spec;
+        let (pods, is_whole) = reader.readable(&spec.pod_selector, "spec.podSelector");
+        let mut reading = Self {
+            applied_to: Selected { scope: Scope::Own, pods },
+            isolates: Isolation::default(),
+            rules: Vec::new(),
+            problems: Vec::new(),
+        };
+        let (named, guessed) = reader.directions();
+        reading.isolates =
+            Isolation { ingress: named.ingress || guessed.ingress, egress: named.egress || guessed.egress };
+        // Rules of a direction that the policy is not about say nothing.
+        if named.ingress && is_whole {
+            let rules = spec.ingress.iter().map(|rule| (&rule.from[..], &rule.ports[..]));
+            reading.rules.extend(reader.rules(Direction::Ingress, ("ingress", "from"), rules));
+        }
+        if named.egress && is_whole {
+            let rules = spec.egress.iter().map(|rule| (&rule.to[..], &rule.ports[..]));
+            reading.rules.extend(reader.rules(Direction::Egress, ("egress", "to"), rules));
+        }
+        reading.problems = reader.problems;
+        reading
+    }
+}
+
+/// A policy, while it is read.
+struct Reader<'a> {
+    name: &'a ObjectName,
+    policy: &'a NetworkPolicy,
+    problems: Vec<InvalidField>,
+}
+
+impl Reader<'_> {
+    /// The directions that the policy names, and those that it may mean. Ingress always, unless only the other is named; egress if it
+    /// is named, or if there are rules for it.
+    fn directions(&mut self) -> (Isolation, Isolation) {
+        let types = &self.policy.spec.policy_types;
+        let (mut named, mut guessed) = (Isolation::default(), Isolation::default());
+        if types.is_empty() {
+            return (Isolation { ingress: true, egress: !self.policy.spec.egress.is_empty() }, guessed);
+        }
+        for (index, kind) in types.iter().enumerate() {
+            match kind.as_str() {
+                "Ingress" => named.ingress = true,
+                "Egress" => named.egress = true,
+                other => {
+                    guessed = Isolation { ingress: true, egress: true };
+                    let problem = format!("`{other}` is neither Ingress nor Egress");
+                    self.problem(format!("spec.policyTypes[{index}]"), problem);
+                }
+            }
+        }
+        (named, guessed)
+    }
+
+    fn rules<'r>(
+        &mut self,
+        direction: Direction,
+        (rules_field, peers_field): (&str, &str),
+        rules: impl Iterator<Item = (&'r [PolicyPeer], &'r [PolicyPort])>,
+    ) -> Vec<ReadRule> {
+        let mut read = Vec::with_capacity(rules.size_hint().0);
+        for (index, (peers, ports)) in (0..).zip(rules) {
+            let field = Field { rules: rules_field, index, peers: peers_field };
+            let services = (!ports.is_empty()).then(|| self.services(ports, field));
+            let peers = (!peers.is_empty()).then(|| self.peers(peers, field));
+            read.push(ReadRule { direction, index, peers, services });
+        }
+        read
+    }
+
+    fn peers(&mut self, peers: &[PolicyPeer], field: Field<'_>) -> ReadPeers {
+        let mut read = ReadPeers::default();
+        for (n, peer) in peers.iter().enumerate() {
+            if let Some(block) = &peer.ip_block {
+                if peer.pod_selector.is_some() || peer.namespace_selector.is_some() {
+                    self.problem(field.peer(n), "ipBlock cannot stand beside a selector".to_owned());
+                    continue;
+                }
+                let cidr = self.cidr(&block.cidr, || format!("{}.ipBlock.cidr", field.peer(n)));
+                let except: Option<Vec<IpNet>> = block
+                    .except
+                    .iter()
+                    .enumerate()
+                    .map(|(hole, text)| self.cidr(text, || format!("{}.ipBlock.except[{hole}]", field.peer(n))))
+                    .collect();
+                read.blocks.extend(cidr.zip(except).map(|(cidr, except)| IpBlock { cidr, except }));
+                continue;
+            }
+            if peer.pod_selector.is_none() && peer.namespace_selector.is_none() {
+                self.problem(field.peer(n), "needs podSelector, namespaceSelector or ipBlock".to_owned());
+                continue;
+            }
+            let pods = match &peer.pod_selector {
+                Some(written) => self.selector(written, || format!("{}.podSelector", field.peer(n))),
+                None => Some(Selector::default()),
+            };
+            let scope = match &peer.namespace_selector {
+                Some(written) => {
+                    self.selector(written, || format!("{}.namespaceSelector", field.peer(n))).map(Scope::Namespaces)
+                }
+                None => Some(Scope::Own),
+            };
+            read.selected.extend(pods.zip(scope).map(|(pods, scope)| Selected { scope, pods }));
+        }
+        read
+    }
+
+    fn services(&mut self, ports: &[PolicyPort], field: Field<'_>) -> Vec<Service> {
+        let mut services = Vec::with_capacity(ports.len());
+        for (n, port) in ports.iter().enumerate() {
+            let protocol = match &port.protocol {
+                WrittenProtocol::Known(protocol) => *protocol,
+                WrittenProtocol::Other(text) => {
+                    self.problem(field.port(n, "protocol"), format!("`{text}` is none of TCP, UDP, SCTP"));
+                    continue;
+                }
+            };
+            let range = match (&port.port, port.end_port) {
+                (None, None) => Ok(None),
+                (Some(IntOrString::String(name)), None) => {
+                    services.push(Service::Named { protocol, name: name.clone(), known_by: None });
+                    continue;
+                }
+                (Some(IntOrString::Int(first)), last) => {
+                    match (u16::try_from(*first), u16::try_from(last.unwrap_or(*first))) {
+                        (Ok(first @ 1..), Ok(last)) if first <= last => Ok(Some((first, last))),
+                        (Ok(1..), _) => Err(("endPort", "needs a port from `port` to 65535")),
+                        _ => Err(("port", "needs a number from 1 to 65535, or a name")),
+                    }
+                }
+                (_, Some(_)) => Err(("endPort", "needs `port` to be a number")),
+            };
+            match range {
+                Ok(range) => services.push(Service::Ports(Ports { protocol, range })),
+                Err((name, problem)) => self.problem(field.port(n, name), problem.to_owned()),
+            }
+        }
+        services
+    }
+
+    /// A selector, if all of it can be read.
+    fn selector(&mut self, written: &LabelSelector, field: impl Fn() -> String) -> Option<Selector> {
+        match Selector::new(written) {
+            Ok(selector) => Some(selector),
+            Err(InvalidSelector { index, problem }) => {
+                self.problem(format!("{}.matchExpressions[{index}]", field()), problem);
+                None
+            }
+        }
+    }
+
+    /// What can be read of a selector, and whether that is all of it.
+    fn readable(&mut self, written: &LabelSelector, field: &str) -> (Selector, bool) {
+        let (selector, invalid) = Selector::readable(written);
+        let is_whole = invalid.is_empty();
+        for InvalidSelector { index, problem } in invalid {
+            self.problem(format!("{field}.matchExpressions[{index}]"), problem);
+        }
+        (selector, is_whole)
+    }
+
+    fn cidr(&mut self, text: &str, field: impl Fn() -> String) -> Option<IpNet> {
+        match text.parse() {
+            Ok(cidr) => Some(cidr),
+            Err(_) => {
+                self.problem(field(), format!("`{text}` is not a range of addresses such as 10.0.0.0/8"));
+                None
+            }
+        }
+    }
+
+    fn problem(&mut self, field: String, problem: String) {
+        self.problems.push(InvalidField { kind: "NetworkPolicy", name: self.name.clone(), field, problem });
+    }
+}
+
+/// Where a rule is, for those who have to be told.
+#[derive(Clone, Copy)]
+struct Field<'a> {
+    rules: &'a str,
+    index: u32,
+    peers: &'a str,
+}
+
+impl Field<'_> {
+    fn peer(self, n: usize) -> String {
+        format!("spec.{}[{}].{}[{n}]", self.rules, self.index, self.peers)
+    }
+
+    fn port(self, n: usize, name: &str) -> String {
+        format!("spec.{}[{}].ports[{n}].{name}", self.rules, self.index)
+    }
+}

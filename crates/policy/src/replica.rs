@@ -1,0 +1,149 @@
+//! What a Node holds of what the controller tells it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use types::ObjectName;
+use types::control::{
+    Batch, Change, Direction, Group, GroupChange, GroupId, Member, Policy, PolicyChange, Rule, Service,
+};
+
+use crate::resolve::{PolicyRule, Unresolved};
+
+/// Groups by name, and their members by Pod.
+pub type Groups = BTreeMap<GroupId, BTreeMap<ObjectName, Arc<Member>>>;
+
+/// What a Node holds.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Replica {
+    applied_to: Groups,
+    addresses: Groups,
+    policies: BTreeMap<ObjectName, Arc<Policy>>,
+}
+
+/// What the controller says does not fit what the Node holds: something was lost, and only a snapshot helps.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{what} {name} is to be {change}, and is not there; a snapshot is needed")]
+pub struct OutOfStep {
+    what: &'static str,
+    name: String,
+    change: &'static str,
+}
+
+/// What follows from what a Node holds.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Enforced {
+    /// What is allowed.
+    pub rules: BTreeSet<PolicyRule>,
+    /// The Pods of whose connections only those pass that are allowed.
+    pub isolated: BTreeSet<(Direction, ObjectName)>,
+    /// Groups that are named and not there, with the policies that name them: the rules in question allow nothing yet.
+    pub missing: BTreeSet<(ObjectName, GroupId)>,
+}
+
+impl Replica {
+    /// Takes in a whole batch. If it does not fit, what is held is no longer known, and only a snapshot may follow.
+    pub fn apply(&mut self, batch: &Batch) -> Result<(), OutOfStep> {
+        if batch.snapshot {
+            *self = Self::default();
+        }
+        for change in &batch.changes {
+            match change {
+                Change::AppliedTo(change) => apply(&mut self.applied_to, "AppliedToGroup", change)?,
+                Change::Address(change) => apply(&mut self.addresses, "AddressGroup", change)?,
+                Change::Policy(PolicyChange::Set(policy)) => {
+                    self.policies.insert(policy.name.clone(), policy.clone());
+                }
+                Change::Policy(PolicyChange::Delete(name)) => {
+                    let missing = || OutOfStep { what: "policy", name: name.to_string(), change: "deleted" };
+                    self.policies.remove(&**name).ok_or_else(missing)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The AppliedToGroups, with the Node's own Pods.
+    pub fn applied_to(&self) -> &Groups {
+        &self.applied_to
+    }
+
+    /// The AddressGroups.
+    pub fn addresses(&self) -> &Groups {
+        &self.addresses
+    }
+
+    /// The policies.
+    pub fn policies(&self) -> &BTreeMap<ObjectName, Arc<Policy>> {
+        &self.policies
+    }
+
+    /// All that follows from what is held.
+    pub fn enforced(&self) -> Enforced {
+        let mut enforced = Enforced::default();
+        for policy in self.policies.values() {
+            let applied_to: BTreeMap<&ObjectName, &Member> = policy
+                .applied_to
+                .iter()
+                .filter_map(|id| self.applied_to.get(id))
+                .flat_map(|members| members.iter().map(|(name, member)| (name, &**member)))
+                .collect();
+            let lacking = policy.applied_to.iter().filter(|id| !self.applied_to.contains_key(id));
+            enforced.missing.extend(lacking.map(|id| (policy.name.clone(), *id)));
+            for direction in policy.isolates.directions() {
+                enforced.isolated.extend(applied_to.keys().map(|pod| (direction, (*pod).clone())));
+            }
+            let applied_to: Vec<&Member> = applied_to.into_values().collect();
+            for rule in &policy.rules {
+                let missing: Vec<GroupId> = rule.groups().filter(|id| !self.addresses.contains_key(id)).collect();
+                if missing.is_empty() {
+                    enforced.rules.extend(self.resolve(policy, rule, &applied_to));
+                }
+                enforced.missing.extend(missing.into_iter().map(|id| (policy.name.clone(), id)));
+            }
+        }
+        enforced
+    }
+
+    fn resolve<'a>(&'a self, policy: &'a Policy, rule: &'a Rule, applied_to: &'a [&'a Member]) -> Vec<PolicyRule> {
+        let peers = rule.peers.as_ref().map(|peers| {
+            let members = peers.groups.iter().flat_map(|id| self.members(*id)).collect();
+            (&peers.blocks[..], members)
+        });
+        let (direction, index) = (rule.direction, rule.index);
+        let services = rule.services.as_deref();
+        Unresolved { policy: &policy.name, direction, index, applied_to, peers, services }.resolve(|service| {
+            match service {
+                Service::Named { known_by: Some(id), .. } => self.members(*id).collect(),
+                Service::Named { known_by: None, .. } | Service::Ports(_) => Vec::new(),
+            }
+        })
+    }
+
+    fn members(&self, id: GroupId) -> impl Iterator<Item = &Member> {
+        self.addresses.get(&id).into_iter().flat_map(|members| members.values().map(|member| &**member))
+    }
+}
+
+fn apply(groups: &mut Groups, what: &'static str, change: &GroupChange) -> Result<(), OutOfStep> {
+    let out_of_step = |id: GroupId, change| OutOfStep { what, name: id.to_string(), change };
+    match change {
+        GroupChange::Set(group) => {
+            let Group { id, members } = &**group;
+            groups.insert(*id, members.iter().map(|member| (member.pod.clone(), member.clone())).collect());
+        }
+        GroupChange::Patch(patch) => {
+            let members = groups.get_mut(&patch.id).ok_or_else(|| out_of_step(patch.id, "patched"))?;
+            for pod in &patch.removed {
+                let missing =
+                    || OutOfStep { what: "member", name: format!("{pod} of {what} {}", patch.id), change: "removed" };
+                members.remove(pod).ok_or_else(missing)?;
+            }
+            members.extend(patch.added.iter().map(|member| (member.pod.clone(), member.clone())));
+        }
+        GroupChange::Delete(id) => {
+            groups.remove(id).ok_or_else(|| out_of_step(*id, "deleted"))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! A selector that can be asked.
+
+use std::fmt;
+
+use types::meta::{LabelSelector, Labels};
+
+/// A selector that can be asked.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Selector {
+    /// Sorted, each once.
+    requirements: Vec<Requirement>,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+struct Requirement {
+    key: String,
+    test: Test,
+}
+
+/// Values are sorted, each once.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+enum Test {
+    In(Vec<String>),
+    NotIn(Vec<String>),
+    Exists,
+    DoesNotExist,
+}
+
+/// What whoever is selected surely has; an index files the selector there.
+pub(crate) enum Anchor<'a> {
+    /// A label with one of these values.
+    Values(&'a str, &'a [String]),
+    /// A label.
+    Key(&'a str),
+    /// Nothing.
+    Nothing,
+}
+
+/// A requirement that means nothing.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("matchExpressions[{index}]: {problem}")]
+pub struct InvalidSelector {
+    /// Which of the expressions.
+    pub index: usize,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl Selector {
+    /// Reads a selector as it is written.
+    pub fn new(written: &LabelSelector) -> Result<Self, InvalidSelector> {
+        let (selector, invalid) = Self::readable(written);
+        invalid.into_iter().next().map_or(Ok(selector), Err)
+    }
+
+    /// Reads what can be read: the requirements that mean something, and what is wrong with the others. It selects at least those
+    /// that the whole would.
+    pub fn readable(written: &LabelSelector) -> (Self, Vec<InvalidSelector>) {
+        let by_label = written.match_labels.iter();
+        let mut requirements: Vec<Requirement> = by_label
+            .map(|(key, value)| Requirement { key: key.clone(), test: Test::In(vec![value.clone()]) })
+            .collect();
+        let mut invalid = Vec::new();
+        for (index, expression) in written.match_expressions.iter().enumerate() {
+            let mut values = expression.values.clone();
+            values.sort();
+            values.dedup();
+            let test = match (expression.operator.as_str(), values.is_empty()) {
+                ("In", false) => Ok(Test::In(values)),
+                ("NotIn", false) => Ok(Test::NotIn(values)),
+                ("Exists", true) => Ok(Test::Exists),
+                ("DoesNotExist", true) => Ok(Test::DoesNotExist),
+                (operator @ ("In" | "NotIn"), true) => Err(format!("values: {operator} needs at least one")),
+                (operator @ ("Exists" | "DoesNotExist"), false) => Err(format!("values: {operator} takes none")),
+                (other, _) => Err(format!("operator: `{other}` is none of In, NotIn, Exists, DoesNotExist")),
+            };
+            match test {
+                Ok(test) => requirements.push(Requirement { key: expression.key.clone(), test }),
+                Err(problem) => invalid.push(InvalidSelector { index, problem }),
+            }
+        }
+        requirements.sort();
+        requirements.dedup();
+        (Self { requirements }, invalid)
+    }
+
+    /// Selects what has a label, whatever its value.
+    pub fn having(key: String) -> Self {
+        Self { requirements: vec![Requirement { key, test: Test::Exists }] }
+    }
+
+    /// Whether an object with these labels is selected.
+    pub fn selects(&self, labels: &Labels) -> bool {
+        self.requirements.iter().all(|requirement| {
+            let value = labels.get(&requirement.key);
+            match &requirement.test {
+                Test::In(values) => value.is_some_and(|v| values.binary_search(v).is_ok()),
+                Test::NotIn(values) => value.is_none_or(|v| values.binary_search(v).is_err()),
+                Test::Exists => value.is_some(),
+                Test::DoesNotExist => value.is_none(),
+            }
+        })
+    }
+
+    /// Whether it selects everything.
+    pub fn is_everything(&self) -> bool {
+        self.requirements.is_empty()
+    }
+
+    /// The narrowest requirement that whoever is selected is found by.
+    pub(crate) fn anchor(&self) -> Anchor<'_> {
+        let mut anchor = Anchor::Nothing;
+        for Requirement { key, test } in &self.requirements {
+            match (test, &anchor) {
+                (Test::In(values), Anchor::Values(_, fewest)) if values.len() >= fewest.len() => {}
+                (Test::In(values), _) => anchor = Anchor::Values(key, values),
+                (Test::Exists, Anchor::Nothing) => anchor = Anchor::Key(key),
+                (Test::Exists | Test::NotIn(_) | Test::DoesNotExist, _) => {}
+            }
+        }
+        anchor
+    }
+}
+
+/// As `kubectl -l` takes it. What cannot be in a label is quoted, so that no two selectors look the same.
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, Requirement { key, test }) in self.requirements.iter().enumerate() {
+            if n > 0 {
+                f.write_str(",")?;
+            }
+            if *test == Test::DoesNotExist {
+                f.write_str("!")?;
+            }
+            word(f, key)?;
+            let (before, values) = match test {
+                Test::In(values) if values.len() == 1 => ("=", values),
+                Test::NotIn(values) if values.len() == 1 => ("!=", values),
+                Test::In(values) => (" in (", values),
+                Test::NotIn(values) => (" notin (", values),
+                Test::Exists | Test::DoesNotExist => continue,
+            };
+            f.write_str(before)?;
+            for (n, value) in values.iter().enumerate() {
+                if n > 0 {
+                    f.write_str(",")?;
+                }
+                word(f, value)?;
+            }
+            if before.ends_with('(') {
+                f.write_str(")")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn word(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    let plain = |c: u8| c.is_ascii_alphanumeric() || b"-_./".contains(&c);
+    if text.bytes().all(plain) { f.write_str(text) } else { write!(f, "{text:?}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::meta::LabelRequirement;
+
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    fn expression(key: &str, operator: &str, values: &[&str]) -> LabelSelector {
+        let values = values.iter().map(|v| (*v).to_owned()).collect();
+        let requirement = LabelRequirement { key: key.to_owned(), operator: operator.to_owned(), values };
+        LabelSelector { match_expressions: vec![requirement], ..LabelSelector::default() }
+    }
+
+    #[test]
+    fn every_operator_means_what_kubernetes_says() {
+        let (web, db, none) = (labels(&[("app", "web")]), labels(&[("app", "db")]), labels(&[]));
+        for (operator, values, selected) in [
+            ("In", &["web", "api"][..], [true, false, false]),
+            ("NotIn", &["web", "api"], [false, true, true]),
+            ("Exists", &[], [true, true, false]),
+            ("DoesNotExist", &[], [false, false, true]),
+        ] {
+            let selector = Selector::new(&expression("app", operator, values)).unwrap();
+            assert_eq!([&web, &db, &none].map(|l| selector.selects(l)), selected, "{operator}");
+        }
+        assert!(Selector::default().selects(&none));
+    }
+
+    #[test]
+    fn a_requirement_that_means_nothing_is_named() {
+        for (operator, values, problem) in [
+            ("In", &[][..], "matchExpressions[0]: values: In needs at least one"),
+            ("Exists", &["x"], "matchExpressions[0]: values: Exists takes none"),
+            ("Like", &["x"], "matchExpressions[0]: operator: `Like` is none of In, NotIn, Exists, DoesNotExist"),
+        ] {
+            assert_eq!(Selector::new(&expression("app", operator, values)).unwrap_err().to_string(), problem);
+        }
+    }
+
+    #[test]
+    fn one_value_by_label_or_by_expression_is_the_same() {
+        let by_label = LabelSelector { match_labels: labels(&[("app", "web")]), ..LabelSelector::default() };
+        assert_eq!(Selector::new(&by_label).unwrap(), Selector::new(&expression("app", "In", &["web"])).unwrap());
+    }
+
+    #[test]
+    fn what_is_left_of_a_selector_without_its_nonsense_selects_more() {
+        let mut written = expression("app", "Like", &["x"]);
+        written.match_labels = labels(&[("tier", "db")]);
+        let (readable, invalid) = Selector::readable(&written);
+        assert!(readable.selects(&labels(&[("tier", "db")])) && !readable.selects(&labels(&[])));
+        assert_eq!(invalid.len(), 1);
+    }
+
+    #[test]
+    fn selectors_look_as_kubectl_takes_them_and_no_two_look_the_same() {
+        let mut written = expression("tier", "NotIn", &["b", "a"]);
+        written.match_labels = labels(&[("app", "web")]);
+        assert_eq!(Selector::new(&written).unwrap().to_string(), "app=web,tier notin (a,b)");
+        assert_eq!(Selector::new(&expression("app", "DoesNotExist", &[])).unwrap().to_string(), "!app");
+        let two = Selector::new(&expression("app", "In", &["a", "b"])).unwrap();
+        let odd = Selector::new(&expression("app", "In", &["a,b"])).unwrap();
+        assert_eq!((two.to_string(), odd.to_string()), ("app in (a,b)".to_owned(), "app=\"a,b\"".to_owned()));
+        assert_eq!(Selector::having("app".to_owned()).to_string(), "app");
+    }
+}
