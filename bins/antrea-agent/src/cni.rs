@@ -19,6 +19,7 @@ use host::ipam::{self, Pool};
 use ipnet::IpNet;
 use node::{Event, Own, Owner};
 use pipeline::model::Address;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 use types::host::PodLink;
@@ -149,14 +150,26 @@ impl Cni {
         }
         self.removals.make_way(&port.name, &port.netns).await;
         let plugged = link.clone();
-        let plugged = blocking(move || {
-            // What an ADD without an end has left would be in the way.
-            host::pod::detach(&plugged.host_device)?;
-            host::pod::attach(&plugged)
-        });
-        plugged.await.map_err(|error| Error::new(Code::Interface, error))?;
-        debug!(interface = port.name, "its cable is plugged");
-        self.connect(&port).await?;
+        let (there, host_end) = oneshot::channel();
+        let plugged = async {
+            let plugged = blocking(move || {
+                // What an ADD without an end has left would be in the way.
+                host::pod::detach(&plugged.host_device)?;
+                host::pod::attach(&plugged, || _ = there.send(()))
+            });
+            plugged.await.inspect(|()| debug!(interface = port.name, "its cable is plugged"))
+        };
+        let connected = async {
+            match host_end.await {
+                Ok(()) => self.connect(&port).await,
+                // There is no cable, and whoever should have made it says why.
+                Err(_) => Ok(()),
+            }
+        };
+        // Neither is left half-way if the other one fails: a transaction that is given up may still become a row.
+        let (plugged, connected) = tokio::join!(plugged, connected);
+        plugged.map_err(|error| Error::new(Code::Interface, error))?;
+        connected?;
         let answer = attachment(&link);
         // Not waited for: without it, neighbours ask.
         let announced = blocking(move || host::pod::announce(&link));

@@ -31,7 +31,7 @@ fn main() -> Result<()> {
                 mtu: 1450,
                 datapath,
             };
-            attach.push(node.run(|| timed(|| pod::attach(&pod)))??);
+            attach.push(node.run(|| timed(|| pod::attach(&pod, || {})))??);
             check.push(node.run(|| timed(|| pod::check(&pod).map(drop)))??);
             plugged.push((pod, netns));
         }

@@ -18,13 +18,18 @@ use crate::{sink, sysctl};
 const BOOT: u8 = 3;
 
 /// Plugs the cable: both ends are up, the Pod's has its addresses and routes. What was done is undone if anything fails.
-pub fn attach(pod: &PodLink) -> Result<(), Error> {
+///
+/// `host_end` is called as soon as the end on the host can be used: a switch can take it while the Pod's end is seen to.
+pub fn attach(pod: &PodLink, host_end: impl FnOnce() + Send) -> Result<(), Error> {
     valid_name(&pod.host_device)?;
     valid_name(&pod.container_device)?;
     let netns = Netns::open(&pod.netns)?;
     let mut netlink = Netlink::route().map_err(Error::refused("cannot open a netlink socket"))?;
     make(&mut netlink, pod, &netns)?;
-    let plugged = host_end(&mut netlink, pod).and_then(|()| netns.run(|| container_end(pod))?);
+    let plugged = set_up(&mut netlink, pod).and_then(|()| {
+        host_end();
+        netns.run(|| container_end(pod))?
+    });
     plugged.inspect_err(|_| {
         // The first error is the one to report; whoever asks for this Pod's end will remove what could not be removed now.
         let _ = detach(&pod.host_device);
@@ -93,7 +98,8 @@ fn make(netlink: &mut Netlink, pod: &PodLink, netns: &Netns) -> Result<(), Error
     Err(Error::DeviceExists { device: device.clone(), place })
 }
 
-fn host_end(netlink: &mut Netlink, pod: &PodLink) -> Result<(), Error> {
+/// The end on the host.
+fn set_up(netlink: &mut Netlink, pod: &PodLink) -> Result<(), Error> {
     let device = &pod.host_device;
     if pod.datapath == Datapath::Netdev {
         let sink = Netlink::netfilter().and_then(|mut netfilter| sink::add(&mut netfilter, device));

@@ -31,7 +31,7 @@ fn pod(netns: &Netns, number: u8) -> PodLink {
 }
 
 fn attach(node: &Netns, pod: &PodLink) -> Result<(), host::Error> {
-    node.run(|| pod::attach(pod)).unwrap()
+    node.run(|| pod::attach(pod, || {})).unwrap()
 }
 
 fn differences(node: &Netns, pod: &PodLink) -> Vec<String> {
@@ -328,7 +328,7 @@ fn who_has_no_rights_is_told_which_are_missing() {
     let error = std::thread::spawn(move || {
         Command::new("true").status().unwrap();
         drop_capabilities();
-        pod::attach(&pod).unwrap_err().to_string()
+        pod::attach(&pod, || {}).unwrap_err().to_string()
     });
     let error = error.join().unwrap();
     assert!(error.contains("Operation not permitted; this needs root, or the capabilities NET_ADMIN"), "{error}");
@@ -367,6 +367,21 @@ fn what_a_crash_left_is_collected() {
     assert_eq!(collect(&[]), ["pod-3"]);
     let links = node.ip(["link"]).unwrap();
     assert!(!links.contains("pod-3") && links.contains("pod-4"), "{links}");
+}
+
+#[test]
+fn the_end_on_the_host_can_be_used_before_the_pods_end_is_ready() {
+    let (node, inside) = (Netns::new().unwrap(), Netns::new().unwrap());
+    let mut seen = None;
+    let look = || seen = Some((node.ip(["-o", "link", "show", "pod-2"]), inside.ip(["-o", "addr", "show", "eth0"])));
+    node.run(|| pod::attach(&pod(&inside, 2), look)).unwrap().unwrap();
+    let (host, container) = seen.unwrap();
+    let (host, container) = (host.unwrap(), container.unwrap());
+    assert!(host.contains(",UP") && !container.contains("inet"), "{host}{container}");
+
+    // Without a cable nobody is told of one.
+    let again = node.run(|| pod::attach(&pod(&inside, 2), || panic!("told of a cable that is not there"))).unwrap();
+    again.unwrap_err();
 }
 
 #[test]
