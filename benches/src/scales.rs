@@ -184,12 +184,15 @@ fn namespaced(namespaces: u32, kinds: u32, pods: u32, mut dice: Dice) -> Events 
         let (key, value) = label(kind);
         pod(&namespace, name, labels(&key, value), &mut dice)
     });
-    let policies = all().flat_map(of_kinds).map(move |(namespace, kind)| {
-        let (key, value) = label(kind);
-        let own = || selector(&key, value.clone());
-        policy(&namespace, format!("np-{kind}"), own(), pods_of(own()))
+    let policies = all().flat_map(move |namespace| {
+        let deny = default_deny(&namespace);
+        let allow = of_kinds(namespace).map(move |(namespace, kind)| {
+            let (key, value) = label(kind);
+            let own = || selector(&key, value.clone());
+            policy(&namespace, format!("np-{kind}"), own(), pods_of(own()))
+        });
+        [deny].into_iter().chain(allow)
     });
-    let deny = all().map(|name| default_deny(&name));
     let namespaces = all().map(|name| namespace(&name, labels("app", name.clone())));
-    Box::new(namespaces.chain(pods).chain(policies).chain(deny))
+    Box::new(namespaces.chain(pods).chain(policies))
 }
