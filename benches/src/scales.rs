@@ -73,7 +73,7 @@ fn empty_policy(namespace: &str, name: String) -> NetworkPolicy {
 fn policy(namespace: &str, name: String, pods: LabelSelector, peer: PolicyPeer) -> Event {
     let mut policy = empty_policy(namespace, name);
     policy.spec.pod_selector = pods;
-    policy.spec.ingress = vec![IngressRule { from: vec![peer], ports: vec![] }];
+    policy.spec.ingress = vec![IngressRule { from: vec![peer], ..Default::default() }];
     Event::Policy(Box::new(policy))
 }
 

@@ -37,7 +37,7 @@ fn policy(text: &str) -> NetworkPolicy {
     (policy.metadata.namespace, policy.metadata.name) = (namespace, name);
     policy.spec.pod_selector = selecting("web");
     let from = vec![PolicyPeer { pod_selector: Some(selecting("client")), ..PolicyPeer::default() }];
-    policy.spec.ingress = vec![IngressRule { from, ports: vec![] }];
+    policy.spec.ingress = vec![IngressRule { from, ..Default::default() }];
     policy
 }
 
