@@ -73,7 +73,7 @@ fn empty_policy(namespace: &str, name: String) -> NetworkPolicy {
 fn policy(namespace: &str, name: String, pods: LabelSelector, peer: PolicyPeer) -> Event {
     let mut policy = empty_policy(namespace, name);
     policy.spec.pod_selector = pods;
-    policy.spec.ingress = vec![IngressRule { from: vec![peer], ports: vec![] }];
+    policy.spec.ingress = vec![IngressRule { from: vec![peer], ..Default::default() }];
     Event::Policy(Box::new(policy))
 }
 
@@ -184,12 +184,15 @@ fn namespaced(namespaces: u32, kinds: u32, pods: u32, mut dice: Dice) -> Events 
         let (key, value) = label(kind);
         pod(&namespace, name, labels(&key, value), &mut dice)
     });
-    let policies = all().flat_map(of_kinds).map(move |(namespace, kind)| {
-        let (key, value) = label(kind);
-        let own = || selector(&key, value.clone());
-        policy(&namespace, format!("np-{kind}"), own(), pods_of(own()))
+    let policies = all().flat_map(move |namespace| {
+        let deny = default_deny(&namespace);
+        let allow = of_kinds(namespace).map(move |(namespace, kind)| {
+            let (key, value) = label(kind);
+            let own = || selector(&key, value.clone());
+            policy(&namespace, format!("np-{kind}"), own(), pods_of(own()))
+        });
+        [deny].into_iter().chain(allow)
     });
-    let deny = all().map(|name| default_deny(&name));
     let namespaces = all().map(|name| namespace(&name, labels("app", name.clone())));
-    Box::new(namespaces.chain(pods).chain(policies).chain(deny))
+    Box::new(namespaces.chain(pods).chain(policies))
 }

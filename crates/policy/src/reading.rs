@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use selector::{InvalidSelector, Selector};
 use types::control::{Direction, IpBlock, Isolation, Ports, Service};
-use types::meta::{IntOrString, LabelSelector, WrittenProtocol};
+use types::meta::{IntOrString, LabelSelector, UnknownFields, WrittenProtocol};
 use types::network_policy::{NetworkPolicy, PolicyPeer, PolicyPort};
 use types::{InvalidField, ObjectName};
 
@@ -66,6 +66,7 @@ impl Reading {
         let mut reader = Reader { name, policy, problems: Vec::new() };
         let spec = &policy.spec;
         let (pods, is_whole) = reader.readable(&spec.pod_selector, "spec.podSelector");
+        let is_whole = reader.knows(&spec.unknown, || "spec".to_owned()) && is_whole;
         let mut reading = Self {
             applied_to: Selected { scope: Scope::Own, pods },
             isolates: Isolation::default(),
@@ -77,11 +78,11 @@ impl Reading {
             Isolation { ingress: named.ingress || guessed.ingress, egress: named.egress || guessed.egress };
         // Rules of a direction that the policy is not about say nothing.
         if named.ingress && is_whole {
-            let rules = spec.ingress.iter().map(|rule| (&rule.from[..], &rule.ports[..]));
+            let rules = spec.ingress.iter().map(|rule| (&rule.from[..], &rule.ports[..], &rule.unknown));
             reading.rules.extend(reader.rules(Direction::Ingress, ("ingress", "from"), rules));
         }
         if named.egress && is_whole {
-            let rules = spec.egress.iter().map(|rule| (&rule.to[..], &rule.ports[..]));
+            let rules = spec.egress.iter().map(|rule| (&rule.to[..], &rule.ports[..], &rule.unknown));
             reading.rules.extend(reader.rules(Direction::Egress, ("egress", "to"), rules));
         }
         reading.problems = reader.problems;
@@ -123,11 +124,14 @@ impl Reader<'_> {
         &mut self,
         direction: Direction,
         (rules_field, peers_field): (&str, &str),
-        rules: impl Iterator<Item = (&'r [PolicyPeer], &'r [PolicyPort])>,
+        rules: impl Iterator<Item = (&'r [PolicyPeer], &'r [PolicyPort], &'r UnknownFields)>,
     ) -> Vec<ReadRule> {
         let mut read = Vec::with_capacity(rules.size_hint().0);
-        for (index, (peers, ports)) in (0..).zip(rules) {
+        for (index, (peers, ports, unknown)) in (0..).zip(rules) {
             let field = Field { rules: rules_field, index, peers: peers_field };
+            if !self.knows(unknown, || field.rule()) {
+                continue;
+            }
             let services = (!ports.is_empty()).then(|| self.services(ports, field));
             let peers = (!peers.is_empty()).then(|| self.peers(peers, field));
             read.push(ReadRule { direction, index, peers, services });
@@ -138,6 +142,13 @@ impl Reader<'_> {
     fn peers(&mut self, peers: &[PolicyPeer], field: Field<'_>) -> ReadPeers {
         let mut read = ReadPeers::default();
         for (n, peer) in peers.iter().enumerate() {
+            let mut is_whole = self.knows(&peer.unknown, || field.peer(n));
+            if let Some(block) = &peer.ip_block {
+                is_whole &= self.knows(&block.unknown, || format!("{}.ipBlock", field.peer(n)));
+            }
+            if !is_whole {
+                continue;
+            }
             if let Some(block) = &peer.ip_block {
                 if peer.pod_selector.is_some() || peer.namespace_selector.is_some() {
                     self.problem(field.peer(n), "ipBlock cannot stand beside a selector".to_owned());
@@ -175,10 +186,13 @@ impl Reader<'_> {
     fn services(&mut self, ports: &[PolicyPort], field: Field<'_>) -> Vec<Service> {
         let mut services = Vec::with_capacity(ports.len());
         for (n, port) in ports.iter().enumerate() {
+            if !self.knows(&port.unknown, || field.port(n)) {
+                continue;
+            }
             let protocol = match &port.protocol {
                 WrittenProtocol::Known(protocol) => *protocol,
                 WrittenProtocol::Other(text) => {
-                    self.problem(field.port(n, "protocol"), format!("`{text}` is none of TCP, UDP, SCTP"));
+                    self.problem(format!("{}.protocol", field.port(n)), format!("`{text}` is none of TCP, UDP, SCTP"));
                     continue;
                 }
             };
@@ -199,10 +213,18 @@ impl Reader<'_> {
             };
             match range {
                 Ok(range) => services.push(Service::Ports(Ports { protocol, range })),
-                Err((name, problem)) => self.problem(field.port(n, name), problem.to_owned()),
+                Err((name, problem)) => self.problem(format!("{}.{name}", field.port(n)), problem.to_owned()),
             }
         }
         services
+    }
+
+    /// Whether nothing else is written somewhere than what is known.
+    fn knows(&mut self, unknown: &UnknownFields, field: impl Fn() -> String) -> bool {
+        for name in &unknown.0 {
+            self.problem(format!("{}.{name}", field()), "is not known here, so nothing is allowed by it".to_owned());
+        }
+        unknown.0.is_empty()
     }
 
     /// A selector, if all of it can be read.
@@ -251,10 +273,14 @@ struct Field<'a> {
 
 impl Field<'_> {
     fn peer(self, n: usize) -> String {
-        format!("spec.{}[{}].{}[{n}]", self.rules, self.index, self.peers)
+        format!("{}.{}[{n}]", self.rule(), self.peers)
     }
 
-    fn port(self, n: usize, name: &str) -> String {
-        format!("spec.{}[{}].ports[{n}].{name}", self.rules, self.index)
+    fn port(self, n: usize) -> String {
+        format!("{}.ports[{n}]", self.rule())
+    }
+
+    fn rule(self) -> String {
+        format!("spec.{}[{}]", self.rules, self.index)
     }
 }

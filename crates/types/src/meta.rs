@@ -1,7 +1,8 @@
 //! What all objects have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use crate::ObjectName;
@@ -110,5 +111,16 @@ impl Default for WrittenProtocol {
 impl From<Protocol> for WrittenProtocol {
     fn from(protocol: Protocol) -> Self {
         Self::Known(protocol)
+    }
+}
+
+/// Names of fields that are not known here: somebody else's newer version has them, and they may mean anything.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct UnknownFields(pub BTreeSet<String>);
+
+impl<'de> Deserialize<'de> for UnknownFields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let fields: BTreeMap<String, IgnoredAny> = BTreeMap::deserialize(deserializer)?;
+        Ok(Self(fields.into_keys().collect()))
     }
 }

@@ -93,7 +93,10 @@ fn peer() -> impl Strategy<Value = PolicyPeer> {
             outer.contains(&inner)
         };
         let except = except.into_iter().filter(inside).map(str::to_owned).collect();
-        PolicyPeer { ip_block: Some(IpBlock { cidr: cidr.to_owned(), except }), ..PolicyPeer::default() }
+        PolicyPeer {
+            ip_block: Some(IpBlock { cidr: cidr.to_owned(), except, ..Default::default() }),
+            ..PolicyPeer::default()
+        }
     });
     prop_oneof![
         2 => pod_selector().prop_map(|s| PolicyPeer { pod_selector: Some(s), ..PolicyPeer::default() }),
@@ -117,8 +120,9 @@ fn port() -> impl Strategy<Value = PolicyPort> {
         2 => range,
         2 => Just((Some(IntOrString::String("web".to_owned())), None)),
     ];
-    (select(&[Protocol::Tcp, Protocol::Tcp, Protocol::Udp][..]), what)
-        .prop_map(|(protocol, (port, end_port))| PolicyPort { protocol: protocol.into(), port, end_port })
+    (select(&[Protocol::Tcp, Protocol::Tcp, Protocol::Udp][..]), what).prop_map(|(protocol, (port, end_port))| {
+        PolicyPort { protocol: protocol.into(), port, end_port, ..Default::default() }
+    })
 }
 
 fn policy() -> impl Strategy<Value = NetworkPolicy> {
@@ -130,8 +134,10 @@ fn policy() -> impl Strategy<Value = NetworkPolicy> {
             policy.metadata.namespace = namespace.to_owned();
             policy.spec.pod_selector = pod_selector;
             policy.spec.policy_types = types.iter().map(|t| (*t).to_owned()).collect();
-            policy.spec.ingress = ingress.into_iter().map(|(from, ports)| IngressRule { from, ports }).collect();
-            policy.spec.egress = egress.into_iter().map(|(to, ports)| EgressRule { to, ports }).collect();
+            policy.spec.ingress =
+                ingress.into_iter().map(|(from, ports)| IngressRule { from, ports, ..Default::default() }).collect();
+            policy.spec.egress =
+                egress.into_iter().map(|(to, ports)| EgressRule { to, ports, ..Default::default() }).collect();
             policy
         },
     )

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use types::meta::{IntOrString, LabelRequirement, LabelSelector, Protocol, WrittenProtocol};
+use types::meta::{IntOrString, LabelRequirement, LabelSelector, Protocol, UnknownFields, WrittenProtocol};
 use types::network_policy::{NetworkPolicy, PolicyPeer, PolicyPort};
 use types::pod::{Container, ContainerPort, Pod, PodIp};
 
@@ -50,7 +50,7 @@ fn selecting(text: &str) -> LabelSelector {
 fn ingress(from: Vec<PolicyPeer>, ports: Vec<PolicyPort>) -> NetworkPolicy {
     let mut policy = NetworkPolicy::default();
     policy.spec.pod_selector = selecting("app=web");
-    policy.spec.ingress = vec![types::network_policy::IngressRule { from, ports }];
+    policy.spec.ingress = vec![types::network_policy::IngressRule { from, ports, ..Default::default() }];
     policy
 }
 
@@ -112,7 +112,7 @@ fn a_named_port_is_the_number_of_the_pod_that_is_connected_to() {
 
     let mut policy = NetworkPolicy::default();
     policy.spec.pod_selector = selecting("app=web");
-    policy.spec.egress = vec![types::network_policy::EgressRule { to: vec![], ports: vec![http] }];
+    policy.spec.egress = vec![types::network_policy::EgressRule { ports: vec![http], ..Default::default() }];
     let rules = compute(&cluster(policy)).rules;
     let by_number: Vec<_> = rules.iter().map(|rule| (number(rule), peers(rule))).collect();
     assert_eq!(by_number.len(), 2);
@@ -122,19 +122,22 @@ fn a_named_port_is_the_number_of_the_pod_that_is_connected_to() {
 #[test]
 fn a_named_port_of_a_pod_within_a_range_of_addresses_is_known_by_its_name() {
     let http = PolicyPort { port: Some(IntOrString::String("http".to_owned())), ..PolicyPort::default() };
-    let block =
-        types::network_policy::IpBlock { cidr: "10.0.0.0/16".to_owned(), except: vec!["10.0.0.2/32".to_owned()] };
+    let block = types::network_policy::IpBlock {
+        cidr: "10.0.0.0/16".to_owned(),
+        except: vec!["10.0.0.2/32".to_owned()],
+        ..Default::default()
+    };
     let mut policy = NetworkPolicy::default();
     policy.spec.pod_selector = selecting("app=web");
     let to = vec![PolicyPeer { ip_block: Some(block), ..PolicyPeer::default() }];
-    policy.spec.egress = vec![types::network_policy::EgressRule { to, ports: vec![http] }];
+    policy.spec.egress = vec![types::network_policy::EgressRule { to, ports: vec![http], ..Default::default() }];
     let rules = compute(&cluster(policy)).rules;
     assert_eq!(rules.iter().map(peers).collect::<Vec<_>>(), [vec!["10.0.0.1/32", "10.0.1.2/32"], vec!["10.0.1.1/32"]]);
 }
 
 #[test]
 fn what_cannot_be_understood_is_named_and_allows_nothing() {
-    let block = types::network_policy::IpBlock { cidr: "10.0.0.0/40".to_owned(), except: vec![] };
+    let block = types::network_policy::IpBlock { cidr: "10.0.0.0/40".to_owned(), ..Default::default() };
     let peer = PolicyPeer { ip_block: Some(block), ..PolicyPeer::default() };
     let port = PolicyPort { port: Some(IntOrString::Int(70000)), ..PolicyPort::default() };
     let computed = compute(&cluster(ingress(vec![peer], vec![port])));
@@ -189,4 +192,28 @@ fn what_a_policy_may_mean_it_isolates_and_allows_nothing() {
     let computed = compute(&cluster(policy));
     let both = [Direction::Ingress, Direction::Egress].map(|direction| (direction, name("a/web")));
     assert_eq!((computed.isolated, computed.rules.len()), (both.into(), 0));
+}
+
+#[test]
+fn what_is_not_known_is_named_and_allows_nothing() {
+    let unknown = || UnknownFields(["mood".to_owned()].into());
+    let db = || PolicyPeer { pod_selector: Some(selecting("app=db")), ..PolicyPeer::default() };
+    let odd = PolicyPeer { unknown: unknown(), ..db() };
+    let computed = compute(&cluster(ingress(vec![odd, db()], vec![])));
+    assert_eq!(computed.errors[0].field, "spec.ingress[0].from[0].mood");
+    assert_eq!(computed.rules.iter().map(peers).collect::<Vec<_>>(), [["10.0.0.2/32"]]);
+
+    let port = PolicyPort { unknown: unknown(), ..PolicyPort::default() };
+    let mut of_rule = ingress(vec![], vec![]);
+    of_rule.spec.ingress[0].unknown = unknown();
+    let mut of_spec = ingress(vec![], vec![]);
+    of_spec.spec.unknown = unknown();
+    for (policy, field) in [
+        (ingress(vec![], vec![port]), "spec.ingress[0].ports[0].mood"),
+        (of_rule, "spec.ingress[0].mood"),
+        (of_spec, "spec.mood"),
+    ] {
+        let computed = compute(&cluster(policy));
+        assert_eq!((computed.errors[0].field.as_str(), computed.rules.len(), computed.isolated.len()), (field, 0, 1));
+    }
 }

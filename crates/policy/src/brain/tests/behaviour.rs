@@ -1,1 +1,301 @@
+//! What is promised to those who listen, one promise a test.
 
+use types::control::{Batch, Change, GroupChange, PolicyChange};
+use types::meta::LabelSelector;
+use types::network_policy::{IngressRule, NetworkPolicy, PolicyPeer, PolicyPort};
+use types::pod::{Pod, PodIp};
+use types::{InvalidField, ObjectName};
+
+use crate::brain::{Brain, Event, Kind, Subscription, Superseded};
+use crate::{Direction, Replica};
+
+fn name(text: &str) -> ObjectName {
+    let (namespace, name) = text.split_once('/').unwrap();
+    ObjectName { namespace: namespace.to_owned(), name: name.to_owned() }
+}
+
+fn selecting(app: &str) -> LabelSelector {
+    LabelSelector { match_labels: [("app".to_owned(), app.to_owned())].into(), ..LabelSelector::default() }
+}
+
+/// A Pod `x/web-1` with the label `app=web`; no address if it is empty.
+fn pod(text: &str, node: &str, ip: &str) -> Pod {
+    let mut pod = Pod::default();
+    let ObjectName { namespace, name } = name(text);
+    let app = name.split('-').next().unwrap().to_owned();
+    (pod.metadata.namespace, pod.metadata.name) = (namespace, name);
+    pod.metadata.labels = [("app".to_owned(), app)].into();
+    pod.spec.node_name = node.to_owned();
+    pod.status.pod_ips = if ip.is_empty() { vec![] } else { vec![PodIp { ip: ip.to_owned() }] };
+    pod
+}
+
+/// `web` may be reached by `client`.
+fn policy(text: &str) -> NetworkPolicy {
+    let mut policy = NetworkPolicy::default();
+    let ObjectName { namespace, name } = name(text);
+    (policy.metadata.namespace, policy.metadata.name) = (namespace, name);
+    policy.spec.pod_selector = selecting("web");
+    let from = vec![PolicyPeer { pod_selector: Some(selecting("client")), ..PolicyPeer::default() }];
+    policy.spec.ingress = vec![IngressRule { from, ..Default::default() }];
+    policy
+}
+
+fn set(brain: &mut Brain, pod: Pod) {
+    assert_eq!(brain.step(Event::Pod(Box::new(pod))), []);
+}
+
+fn add(brain: &mut Brain, policy: NetworkPolicy) -> Vec<InvalidField> {
+    brain.step(Event::Policy(Box::new(policy)))
+}
+
+fn sync(brain: &mut Brain) {
+    for kind in [Kind::Namespace, Kind::Pod, Kind::Policy] {
+        brain.step(Event::Synced(kind));
+    }
+}
+
+/// `x/web-1` on n1, `x/client-1` on n2, and the policy `x/p`.
+fn example() -> Brain {
+    let mut brain = Brain::default();
+    set(&mut brain, pod("x/web-1", "n1", "10.0.1.1"));
+    set(&mut brain, pod("x/client-1", "n2", "10.0.2.1"));
+    add(&mut brain, policy("x/p"));
+    sync(&mut brain);
+    brain
+}
+
+fn took(brain: &mut Brain, subscription: &Subscription) -> Batch {
+    brain.take(subscription).unwrap().expect("something to take")
+}
+
+/// A line a change: what is set, patched with whom, or deleted.
+fn lines(batch: &Batch) -> Vec<String> {
+    let group = |kind: &str, change: &GroupChange| match change {
+        GroupChange::Set(group) => {
+            let members: Vec<&str> = group.members.iter().map(|m| m.pod.name.as_str()).collect();
+            format!("{kind} = {}", members.join(" "))
+        }
+        GroupChange::Patch(patch) => {
+            let added = patch.added.iter().map(|m| format!("+{}", m.pod.name));
+            let removed = patch.removed.iter().map(|pod| format!("-{}", pod.name));
+            format!("{kind} {}", added.chain(removed).collect::<Vec<_>>().join(" "))
+        }
+        GroupChange::Delete(_) => format!("{kind} gone"),
+    };
+    let line = |change: &Change| match change {
+        Change::AppliedTo(change) => group("applied-to", change),
+        Change::Address(change) => group("address", change),
+        Change::Policy(PolicyChange::Set(policy)) => format!("policy {} = {}", policy.name.name, policy.generation),
+        Change::Policy(PolicyChange::Delete(name)) => format!("policy {} gone", name.name),
+    };
+    batch.changes.iter().map(line).collect()
+}
+
+#[test]
+fn nobody_is_told_anything_before_everything_is_known() {
+    let mut brain = Brain::default();
+    let n1 = brain.subscribe("n1");
+    set(&mut brain, pod("x/web-1", "n1", "10.0.1.1"));
+    brain.step(Event::Synced(Kind::Pod));
+    add(&mut brain, policy("x/p"));
+    brain.step(Event::Synced(Kind::Policy));
+    assert_eq!((brain.take(&n1), brain.take_ready()), (Ok(None), vec![]));
+    brain.step(Event::Synced(Kind::Namespace));
+    assert_eq!(brain.take_ready(), std::slice::from_ref(&n1));
+    assert_eq!(lines(&took(&mut brain, &n1)), ["address = ", "applied-to = web-1", "policy p = 0"]);
+}
+
+#[test]
+fn a_node_gets_a_snapshot_and_then_what_changes_and_only_what_it_needs() {
+    let mut brain = example();
+    let (n1, n2) = (brain.subscribe("n1"), brain.subscribe("n2"));
+    let first = took(&mut brain, &n1);
+    assert!(first.snapshot);
+    assert_eq!(lines(&first), ["address = client-1", "applied-to = web-1", "policy p = 0"]);
+    // No Pod of n2 is isolated: it needs nothing, and says that it has nothing.
+    assert_eq!(took(&mut brain, &n2), Batch { snapshot: true, changes: vec![] });
+
+    set(&mut brain, pod("x/client-2", "n2", "10.0.2.2"));
+    assert_eq!((lines(&took(&mut brain, &n1)), brain.take(&n2)), (vec!["address +client-2".to_owned()], Ok(None)));
+    set(&mut brain, pod("x/web-2", "n2", "10.0.2.3"));
+    assert_eq!(brain.take(&n1), Ok(None));
+    assert_eq!(lines(&took(&mut brain, &n2)), ["address = client-1 client-2", "applied-to = web-2", "policy p = 0"]);
+    brain.step(Event::PodGone(name("x/web-2")));
+    assert_eq!(lines(&took(&mut brain, &n2)), ["policy p gone", "address gone", "applied-to gone"]);
+    // What changes nothing is told to nobody.
+    set(&mut brain, pod("x/client-2", "n2", "10.0.2.2"));
+    add(&mut brain, policy("x/p"));
+    assert_eq!((brain.take(&n1), brain.take(&n2)), (Ok(None), Ok(None)));
+}
+
+#[test]
+fn a_policy_that_changes_its_groups_is_set_between_the_new_and_the_old() {
+    let mut brain = example();
+    let n1 = brain.subscribe("n1");
+    took(&mut brain, &n1);
+    let mut changed = policy("x/p");
+    changed.metadata.generation = 2;
+    changed.spec.ingress[0].from[0].pod_selector = Some(selecting("web"));
+    add(&mut brain, changed);
+    assert_eq!(lines(&took(&mut brain, &n1)), ["address = web-1", "policy p = 2", "address gone"]);
+    assert_eq!(brain.policy(&name("x/p")).unwrap().1, ["n1".into()]);
+}
+
+#[test]
+fn a_pod_is_isolated_as_soon_as_it_has_a_node_and_a_peer_once_it_has_an_address() {
+    let mut brain = example();
+    let n1 = brain.subscribe("n1");
+    took(&mut brain, &n1);
+    set(&mut brain, pod("x/web-2", "", ""));
+    set(&mut brain, pod("x/client-2", "n1", ""));
+    assert_eq!(brain.take(&n1), Ok(None));
+    set(&mut brain, pod("x/web-2", "n1", ""));
+    assert_eq!(lines(&took(&mut brain, &n1)), ["applied-to +web-2"]);
+    set(&mut brain, pod("x/client-2", "n1", "10.0.1.9"));
+    assert_eq!(lines(&took(&mut brain, &n1)), ["address +client-2"]);
+    // It may lose it again.
+    set(&mut brain, pod("x/client-2", "n1", ""));
+    assert_eq!(lines(&took(&mut brain, &n1)), ["address -client-2"]);
+}
+
+#[test]
+fn pods_on_the_node_s_network_and_finished_ones_are_in_no_group() {
+    let mut brain = example();
+    let n1 = brain.subscribe("n1");
+    took(&mut brain, &n1);
+    for change in [|pod: &mut Pod| pod.spec.host_network = true, |pod: &mut Pod| pod.status.phase = "Failed".to_owned()]
+    {
+        let mut odd = pod("x/web-1", "n1", "10.0.1.1");
+        change(&mut odd);
+        set(&mut brain, odd);
+        assert_eq!(lines(&took(&mut brain, &n1)), ["policy p gone", "address gone", "applied-to gone"]);
+        set(&mut brain, pod("x/web-1", "n1", "10.0.1.1"));
+        took(&mut brain, &n1);
+    }
+}
+
+#[test]
+fn of_two_pods_with_the_same_address_one_stays_when_the_other_goes() {
+    let mut brain = example();
+    let n1 = brain.subscribe("n1");
+    let mut replica = Replica::default();
+    replica.apply(&took(&mut brain, &n1)).unwrap();
+    set(&mut brain, pod("x/client-2", "n2", "10.0.2.1"));
+    brain.step(Event::PodGone(name("x/client-1")));
+    replica.apply(&took(&mut brain, &n1)).unwrap();
+    let enforced = replica.enforced();
+    let peers: Vec<String> =
+        enforced.rules.iter().flat_map(|rule| rule.peers.iter().flatten()).map(|b| b.cidr.to_string()).collect();
+    assert_eq!(peers, ["10.0.2.1/32"]);
+}
+
+#[test]
+fn selectors_that_say_the_same_share_a_group() {
+    let mut brain = example();
+    let mut same = policy("x/q");
+    same.spec.pod_selector = LabelSelector {
+        match_expressions: vec![types::meta::LabelRequirement {
+            key: "app".to_owned(),
+            operator: "In".to_owned(),
+            values: vec!["web".to_owned()],
+        }],
+        ..LabelSelector::default()
+    };
+    add(&mut brain, same);
+    assert_eq!((brain.held().applied_to_groups, brain.held().address_groups, brain.held().policies), (1, 1, 2));
+}
+
+#[test]
+fn a_node_that_takes_nothing_for_too_long_gets_a_snapshot_and_the_others_their_changes() {
+    let mut brain = example();
+    set(&mut brain, pod("x/web-2", "n2", "10.0.2.9"));
+    let (slow, quick) = (brain.subscribe("n1"), brain.subscribe("n2"));
+    let mut replica = Replica::default();
+    took(&mut brain, &slow);
+    replica.apply(&took(&mut brain, &quick)).unwrap();
+    for n in 0..6000 {
+        set(&mut brain, pod("x/client-9", "n3", &format!("10.1.{}.{}", n / 250, n % 250)));
+        let batch = took(&mut brain, &quick);
+        assert!(!batch.snapshot && batch.changes.len() == 1);
+        replica.apply(&batch).unwrap();
+    }
+    let batch = took(&mut brain, &slow);
+    assert!(batch.snapshot);
+    assert_eq!(lines(&batch), ["address = client-1 client-9", "applied-to = web-1", "policy p = 0"]);
+    let mut fresh = Replica::default();
+    fresh.apply(&batch).unwrap();
+    assert_eq!(fresh.addresses(), replica.addresses());
+}
+
+#[test]
+fn a_node_that_subscribes_again_ends_its_first_subscription() {
+    let mut brain = example();
+    let first = brain.subscribe("n1");
+    took(&mut brain, &first);
+    let second = brain.subscribe("n1");
+    assert_eq!(brain.take(&first), Err(Superseded));
+    // Whoever gives up the first one, late, does not end the second.
+    brain.unsubscribe(&first);
+    assert!(took(&mut brain, &second).snapshot);
+    brain.unsubscribe(&second);
+    assert_eq!(brain.take(&second), Err(Superseded));
+}
+
+#[test]
+fn a_node_is_named_as_ready_once_until_it_takes() {
+    let mut brain = example();
+    let n1 = brain.subscribe("n1");
+    assert_eq!(brain.take_ready(), std::slice::from_ref(&n1));
+    took(&mut brain, &n1);
+    for n in 2..5 {
+        set(&mut brain, pod(&format!("x/client-{n}"), "n2", &format!("10.0.2.{n}")));
+        assert_eq!(brain.take_ready(), if n == 2 { vec![n1.clone()] } else { vec![] });
+    }
+    assert_eq!(took(&mut brain, &n1).changes.len(), 3);
+    assert_eq!((brain.take(&n1), brain.take_ready()), (Ok(None), vec![]));
+}
+
+#[test]
+fn nonsense_is_reported_allows_nothing_and_holds_up_nobody() {
+    let mut brain = example();
+    let mut bad = policy("x/bad");
+    bad.spec.ingress[0].ports =
+        vec![PolicyPort { port: Some(types::meta::IntOrString::Int(70000)), ..PolicyPort::default() }];
+    let problems = add(&mut brain, bad);
+    assert_eq!(problems[0].field, "spec.ingress[0].ports[0].port");
+    assert_eq!(brain.problems(&name("x/bad")), problems);
+    let n1 = brain.subscribe("n1");
+    let mut replica = Replica::default();
+    replica.apply(&took(&mut brain, &n1)).unwrap();
+    let enforced = replica.enforced();
+    assert_eq!(enforced.isolated, [(Direction::Ingress, name("x/web-1"))].into());
+    assert_eq!(enforced.rules.iter().map(|rule| rule.policy.name.as_str()).collect::<Vec<_>>(), ["p"]);
+    assert_eq!(add(&mut brain, policy("x/bad")), []);
+    assert_eq!(brain.problems(&name("x/bad")), []);
+}
+
+#[test]
+fn a_rule_whose_groups_are_not_there_allows_nothing_while_its_pods_are_isolated() {
+    let mut brain = example();
+    let n1 = brain.subscribe("n1");
+    let mut batch = took(&mut brain, &n1);
+    batch.changes.retain(|change| !matches!(change, Change::Address(_)));
+    let mut replica = Replica::default();
+    replica.apply(&batch).unwrap();
+    let enforced = replica.enforced();
+    assert_eq!((enforced.rules.len(), enforced.isolated.len(), enforced.missing.len()), (0, 1, 1));
+}
+
+#[test]
+fn a_node_that_lost_something_says_so() {
+    let mut brain = example();
+    let n1 = brain.subscribe("n1");
+    took(&mut brain, &n1);
+    set(&mut brain, pod("x/client-2", "n2", "10.0.2.2"));
+    let error = Replica::default().apply(&took(&mut brain, &n1)).unwrap_err().to_string();
+    assert!(
+        error.starts_with("AddressGroup ")
+            && error.ends_with("is to be patched, and is not there; a snapshot is needed")
+    );
+}

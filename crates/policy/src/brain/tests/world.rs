@@ -7,7 +7,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::sample::select;
 use types::control::{Direction, Group, GroupId, IpBlock, Policy, Ports};
-use types::meta::{IntOrString, LabelRequirement, LabelSelector, Protocol, WrittenProtocol};
+use types::meta::{IntOrString, LabelRequirement, LabelSelector, Protocol, UnknownFields, WrittenProtocol};
 use types::network_policy::{EgressRule, IngressRule, NetworkPolicy, PolicyPeer, PolicyPort};
 use types::node::Namespace;
 use types::pod::{Container, ContainerPort, Pod, PodIp};
@@ -50,7 +50,8 @@ fn peer() -> impl Strategy<Value = PolicyPeer> {
     let namespaces = || selector(&["team", "stage"]);
     let cidr = text(&["10.0.0.0/24", "10.0.0.0/29", "0.0.0.0/0", "192.168.0.0/16", "10.0.0.0/40"]);
     let except = vec(text(&["10.0.0.2/32", "10.0.0.4/30"]), 0..2);
-    let block = (cidr, except).prop_map(|(cidr, except)| types::network_policy::IpBlock { cidr, except });
+    let block =
+        (cidr, except).prop_map(|(cidr, except)| types::network_policy::IpBlock { cidr, except, ..Default::default() });
     prop_oneof![
         4 => pods().prop_map(|s| PolicyPeer { pod_selector: Some(s), ..PolicyPeer::default() }),
         4 => namespaces().prop_map(|s| PolicyPeer { namespace_selector: Some(s), ..PolicyPeer::default() }),
@@ -61,6 +62,11 @@ fn peer() -> impl Strategy<Value = PolicyPeer> {
         }),
         3 => block.prop_map(|b| PolicyPeer { ip_block: Some(b), ..PolicyPeer::default() }),
         1 => Just(PolicyPeer::default()),
+        1 => pods().prop_map(|s| PolicyPeer {
+            pod_selector: Some(s),
+            unknown: UnknownFields(["nodeSelector".to_owned()].into()),
+            ..PolicyPeer::default()
+        }),
     ]
 }
 
@@ -75,7 +81,12 @@ fn port() -> impl Strategy<Value = PolicyPort> {
         12 => select(&[Protocol::Tcp, Protocol::Udp][..]).prop_map(WrittenProtocol::from),
         1 => Just(WrittenProtocol::Other("ICMP".to_owned())),
     ];
-    (protocol, what).prop_map(|(protocol, (port, end_port))| PolicyPort { protocol, port, end_port })
+    (protocol, what).prop_map(|(protocol, (port, end_port))| PolicyPort {
+        protocol,
+        port,
+        end_port,
+        ..Default::default()
+    })
 }
 
 fn policy() -> impl Strategy<Value = NetworkPolicy> {
@@ -87,8 +98,10 @@ fn policy() -> impl Strategy<Value = NetworkPolicy> {
         (policy.metadata.namespace, policy.metadata.name, policy.metadata.generation) = name;
         policy.spec.pod_selector = pods;
         policy.spec.policy_types = kinds.iter().map(|kind| (*kind).to_owned()).collect();
-        policy.spec.ingress = ingress.into_iter().map(|(from, ports)| IngressRule { from, ports }).collect();
-        policy.spec.egress = egress.into_iter().map(|(to, ports)| EgressRule { to, ports }).collect();
+        policy.spec.ingress =
+            ingress.into_iter().map(|(from, ports)| IngressRule { from, ports, ..Default::default() }).collect();
+        policy.spec.egress =
+            egress.into_iter().map(|(to, ports)| EgressRule { to, ports, ..Default::default() }).collect();
         policy
     })
 }
