@@ -47,11 +47,11 @@ impl Brain {
             self.shift_applied_to(shift, &mut entered, &mut exited);
         }
         // What is needed comes before what is not needed goes, so that what is both never goes.
-        for (node, selection) in entered {
-            self.enter(node, selection);
+        for (node, shift) in entered {
+            self.enter(node, shift);
         }
-        for (node, selection) in exited {
-            self.exit(node, selection);
+        for (node, shift) in exited {
+            self.exit(node, shift.selection);
         }
     }
 
@@ -75,7 +75,7 @@ impl Brain {
         }
     }
 
-    fn shift_applied_to(&mut self, shift: &Shift, entered: &mut Moves, exited: &mut Moves) {
+    fn shift_applied_to<'a>(&mut self, shift: &'a Shift, entered: &mut Moves<'a>, exited: &mut Moves<'a>) {
         let node_of = |grouping: &super::Grouping, pod: &PodId| grouping.pod(*pod).node;
         let joined: SmallVec<[Option<NodeId>; 1]> =
             shift.joined.iter().map(|pod| node_of(&self.grouping, pod)).collect();
@@ -85,12 +85,12 @@ impl Brain {
         let (entered_before, exited_before) = (entered.len(), exited.len());
         for node in joined.iter().flatten() {
             if applied.nodes.add(*node) {
-                entered.push((*node, shift.selection));
+                entered.push((*node, shift));
             }
         }
         for node in shift.left.iter().filter_map(|leaver| leaver.node) {
             if applied.nodes.sub(node) {
-                exited.push((node, shift.selection));
+                exited.push((node, shift));
             }
         }
         let mut touched: SmallVec<[NodeId; 2]> =
@@ -112,8 +112,9 @@ impl Brain {
         }
     }
 
-    /// An AppliedToGroup has its first Pod on a Node.
-    fn enter(&mut self, node: NodeId, selection: SelectionId) {
+    /// An AppliedToGroup has its first Pods on a Node: those that join it now.
+    fn enter(&mut self, node: NodeId, shift: &Shift) {
+        let selection = shift.selection;
         let Some(applied) = &self.grouping.selection(selection).applied else { return };
         let links: SmallVec<[SelectionId; 4]> = applied.links.iter().collect();
         for address in links {
@@ -122,7 +123,8 @@ impl Brain {
         if !self.nodes.wants(node) {
             return;
         }
-        let group = self.applied_to_group(node, selection);
+        let joined = shift.joined.iter().map(|pod| self.grouping.pod(*pod)).filter(|pod| pod.node == Some(node));
+        let group = group(self.grouping.selection(selection).id, joined.map(|pod| pod.member.clone()).collect());
         self.nodes.push(node, Change::AppliedTo(GroupChange::Set(group)));
         let Some(applied) = &self.grouping.selection(selection).applied else { return };
         for policy in applied.policies.iter() {
@@ -192,7 +194,8 @@ impl Brain {
 /// From how many members on a whole group is shared by those who have yet to take it: what is shared leaves a few bytes behind.
 const SHARED_FROM: usize = 64;
 
-type Moves = SmallVec<[(NodeId, SelectionId); 4]>;
+/// Nodes, and the changes by which a selection comes to them or leaves them.
+type Moves<'a> = SmallVec<[(NodeId, &'a Shift); 4]>;
 
 fn group(id: types::control::GroupId, mut members: Vec<Arc<Member>>) -> Arc<Group> {
     members.sort_unstable_by(|a, b| a.pod.cmp(&b.pod));
