@@ -53,12 +53,13 @@ impl Traces {
     /// What of it is still there.
     fn left(&self, base: &Path) -> Vec<String> {
         let running = self.processes.iter().filter(|(pid, since)| start(*pid).as_ref() == Some(since));
-        let mut left: Vec<_> = running
-            .map(|(pid, _)| {
-                let name = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                format!("process {pid} {}", String::from_utf8_lossy(&name).replace('\0', " "))
-            })
-            .collect();
+        let named = running.map(|(pid, _)| {
+            let name = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            (pid, String::from_utf8_lossy(&name).replace('\0', " "))
+        });
+        // One without a command line has ended, and waits for its parent, which may be this test.
+        let mut left: Vec<_> =
+            named.filter(|(_, name)| !name.is_empty()).map(|(pid, name)| format!("process {pid} {name}")).collect();
         for pid in pids() {
             left.extend(spaces(pid).filter(|space| self.namespaces.contains(space)));
         }
