@@ -50,6 +50,17 @@ fn spaces(pid: u32) -> impl Iterator<Item = String> {
 }
 
 impl Traces {
+    /// Waits until nothing of it is left: the kernel takes a moment to end what was killed.
+    fn until_gone(&self, base: &Path) {
+        let mut left = Vec::new();
+        let gone = || {
+            left = self.left(base);
+            left.is_empty().then_some(())
+        };
+        let waited = until("nothing is left", PATIENCE, gone);
+        waited.unwrap_or_else(|error| panic!("{error}: {left:?}"));
+    }
+
     /// What of it is still there.
     fn left(&self, base: &Path) -> Vec<String> {
         let running = self.processes.iter().filter(|(pid, since)| start(*pid).as_ref() == Some(since));
@@ -90,7 +101,7 @@ fn busy(name: &'static str) -> (Lab, Traces) {
 fn down_leaves_nothing_and_a_second_down_has_nothing_to_do() {
     let (lab, traces) = busy("downed");
     assert_eq!(said(&lab.run("down", [""; 0])).unwrap(), "the lab `downed` is gone\n");
-    assert_eq!(traces.left(lab.base()), [""; 0]);
+    traces.until_gone(lab.base());
     assert_eq!(said(&lab.run("down", [""; 0])).unwrap(), "there is no lab `downed`\n");
     assert!(said(&lab.run("status", [""; 0])).unwrap_err().contains("there is no lab `downed`"));
 }
@@ -101,7 +112,7 @@ fn ctrl_c_leaves_nothing() {
     kill(Pid::from_raw(lab.process.pid().cast_signed()), Signal::SIGINT).unwrap();
     let status = until("the end of `up`", PATIENCE, || lab.process.ended().unwrap()).unwrap();
     assert_eq!((status.code(), status.signal()), (Some(0), None));
-    assert_eq!(traces.left(lab.base()), [""; 0]);
+    traces.until_gone(lab.base());
 }
 
 #[test]
@@ -112,7 +123,7 @@ fn a_killed_supervisor_takes_all_processes_along_and_down_removes_the_rest() {
     until("the end of all processes", PATIENCE, gone).unwrap();
     assert!(said(&lab.run("status", [""; 0])).unwrap_err().contains("has crashed"));
     assert_eq!(said(&lab.run("down", [""; 0])).unwrap(), "removed what was left of the lab `killed`\n");
-    assert_eq!(traces.left(lab.base()), [""; 0]);
+    traces.until_gone(lab.base());
 }
 
 #[test]
