@@ -1,6 +1,6 @@
 //! From nothing to a Node that works, and until it is told to stop.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -216,9 +216,8 @@ fn own(config: &Config, facts: Facts<'_>) -> Result<Own> {
     }
     subnets.sort();
     subnets.dedup();
-    let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-    // Nobody answers from ::1 to another device: the kernel has no route_localnet for IPv6.
-    let candidates = node_addresses(node).into_iter().chain(loopback.into_iter().filter(IpAddr::is_ipv4));
+    // Not ::1: nobody answers from it to another device, as the kernel has no route_localnet for IPv6.
+    let candidates = node_addresses(node).into_iter().chain([IpAddr::V4(Ipv4Addr::LOCALHOST)]);
     let allowed = |ip: &IpAddr| {
         let allowed = &config.antrea_proxy.node_port_addresses;
         allowed.is_empty() || allowed.iter().any(|net| net.contains(ip))

@@ -142,6 +142,7 @@ pub(crate) const NOT_YET: &[&str] = &[
     "antreaProxy.skipServices",
     "enablePrometheusMetrics",
     "hostProcPathPrefix",
+    "transportInterface",
     "transportInterfaceCIDRs",
 ];
 
