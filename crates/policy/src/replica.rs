@@ -19,15 +19,26 @@ pub struct Replica {
     applied_to: Groups,
     addresses: Groups,
     policies: BTreeMap<ObjectName, Arc<Policy>>,
+    /// A batch did not fit.
+    lost: bool,
 }
 
 /// What the controller says does not fit what the Node holds: something was lost, and only a snapshot helps.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{what} {name} is to be {change}, and is not there; a snapshot is needed")]
-pub struct OutOfStep {
-    what: &'static str,
-    name: String,
-    change: &'static str,
+pub enum OutOfStep {
+    /// Something is to be changed that is not there.
+    #[error("{what} {name} is to be {change}, and is not there; a snapshot is needed")]
+    Missing {
+        /// What kind of thing.
+        what: &'static str,
+        /// Which one.
+        name: String,
+        /// How it is to be changed.
+        change: &'static str,
+    },
+    /// An earlier batch did not fit.
+    #[error("something that was told before did not fit; a snapshot is needed")]
+    Lost,
 }
 
 /// What follows from what a Node holds.
@@ -46,7 +57,10 @@ impl Replica {
     pub fn apply(&mut self, batch: &Batch) -> Result<(), OutOfStep> {
         if batch.snapshot {
             *self = Self::default();
+        } else if self.lost {
+            return Err(OutOfStep::Lost);
         }
+        self.lost = true;
         for change in &batch.changes {
             match change {
                 Change::AppliedTo(change) => apply(&mut self.applied_to, "AppliedToGroup", change)?,
@@ -55,11 +69,12 @@ impl Replica {
                     self.policies.insert(policy.name.clone(), policy.clone());
                 }
                 Change::Policy(PolicyChange::Delete(name)) => {
-                    let missing = || OutOfStep { what: "policy", name: name.to_string(), change: "deleted" };
+                    let missing = || OutOfStep::Missing { what: "policy", name: name.to_string(), change: "deleted" };
                     self.policies.remove(&**name).ok_or_else(missing)?;
                 }
             }
         }
+        self.lost = false;
         Ok(())
     }
 
@@ -82,25 +97,35 @@ impl Replica {
     pub fn enforced(&self) -> Enforced {
         let mut enforced = Enforced::default();
         for policy in self.policies.values() {
-            let applied_to: BTreeMap<&ObjectName, &Member> = policy
-                .applied_to
-                .iter()
-                .filter_map(|id| self.applied_to.get(id))
-                .flat_map(|members| members.iter().map(|(name, member)| (name, &**member)))
-                .collect();
-            let lacking = policy.applied_to.iter().filter(|id| !self.applied_to.contains_key(id));
-            enforced.missing.extend(lacking.map(|id| (policy.name.clone(), *id)));
-            for direction in policy.isolates.directions() {
-                enforced.isolated.extend(applied_to.keys().map(|pod| (direction, (*pod).clone())));
+            let Enforced { rules, isolated, missing } = self.enforced_by(policy);
+            enforced.rules.extend(rules);
+            enforced.isolated.extend(isolated);
+            enforced.missing.extend(missing);
+        }
+        enforced
+    }
+
+    /// What follows from one policy that is held.
+    pub fn enforced_by(&self, policy: &Policy) -> Enforced {
+        let mut enforced = Enforced::default();
+        let applied_to: BTreeMap<&ObjectName, &Member> = policy
+            .applied_to
+            .iter()
+            .filter_map(|id| self.applied_to.get(id))
+            .flat_map(|members| members.iter().map(|(name, member)| (name, &**member)))
+            .collect();
+        let lacking = policy.applied_to.iter().filter(|id| !self.applied_to.contains_key(id));
+        enforced.missing.extend(lacking.map(|id| (policy.name.clone(), *id)));
+        for direction in policy.isolates.directions() {
+            enforced.isolated.extend(applied_to.keys().map(|pod| (direction, (*pod).clone())));
+        }
+        let applied_to: Vec<&Member> = applied_to.into_values().collect();
+        for rule in &policy.rules {
+            let missing: Vec<GroupId> = rule.groups().filter(|id| !self.addresses.contains_key(id)).collect();
+            if missing.is_empty() {
+                enforced.rules.extend(self.resolve(policy, rule, &applied_to));
             }
-            let applied_to: Vec<&Member> = applied_to.into_values().collect();
-            for rule in &policy.rules {
-                let missing: Vec<GroupId> = rule.groups().filter(|id| !self.addresses.contains_key(id)).collect();
-                if missing.is_empty() {
-                    enforced.rules.extend(self.resolve(policy, rule, &applied_to));
-                }
-                enforced.missing.extend(missing.into_iter().map(|id| (policy.name.clone(), id)));
-            }
+            enforced.missing.extend(missing.into_iter().map(|id| (policy.name.clone(), id)));
         }
         enforced
     }
@@ -126,7 +151,7 @@ impl Replica {
 }
 
 fn apply(groups: &mut Groups, what: &'static str, change: &GroupChange) -> Result<(), OutOfStep> {
-    let out_of_step = |id: GroupId, change| OutOfStep { what, name: id.to_string(), change };
+    let out_of_step = |id: GroupId, change| OutOfStep::Missing { what, name: id.to_string(), change };
     match change {
         GroupChange::Set(group) => {
             let Group { id, members } = &**group;
@@ -136,7 +161,7 @@ fn apply(groups: &mut Groups, what: &'static str, change: &GroupChange) -> Resul
             let members = groups.get_mut(&patch.id).ok_or_else(|| out_of_step(patch.id, "patched"))?;
             for pod in &patch.removed {
                 let missing =
-                    || OutOfStep { what: "member", name: format!("{pod} of {what} {}", patch.id), change: "removed" };
+                    || OutOfStep::Missing { what: "member", name: format!("{pod} of {what} {}", patch.id), change: "removed" };
                 members.remove(pod).ok_or_else(missing)?;
             }
             members.extend(patch.added.iter().map(|member| (member.pod.clone(), member.clone())));
