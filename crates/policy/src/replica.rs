@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use types::ObjectName;
 use types::control::{
-    Batch, Change, Direction, Group, GroupChange, GroupId, Member, Policy, PolicyChange, Rule, Service,
+    Batch, Change, Direction, Group, GroupChange, GroupId, Member, PodChange, Policy, PolicyChange, Rule, Service,
 };
 
 use crate::resolve::{PolicyRule, Unresolved};
@@ -19,6 +19,7 @@ pub struct Replica {
     applied_to: Groups,
     addresses: Groups,
     policies: BTreeMap<ObjectName, Arc<Policy>>,
+    seen: BTreeMap<ObjectName, String>,
 }
 
 /// What the controller says does not fit what the Node holds: something was lost, and only a snapshot helps.
@@ -58,6 +59,13 @@ impl Replica {
                     let missing = || OutOfStep { what: "policy", name: name.to_string(), change: "deleted" };
                     self.policies.remove(&**name).ok_or_else(missing)?;
                 }
+                Change::Pod(PodChange::Seen(seen)) => {
+                    self.seen.insert(seen.pod.clone(), seen.uid.clone());
+                }
+                Change::Pod(PodChange::Gone(name)) => {
+                    let missing = || OutOfStep { what: "Pod", name: name.to_string(), change: "gone" };
+                    self.seen.remove(&**name).ok_or_else(missing)?;
+                }
             }
         }
         Ok(())
@@ -76,6 +84,11 @@ impl Replica {
     /// The policies.
     pub fn policies(&self) -> &BTreeMap<ObjectName, Arc<Policy>> {
         &self.policies
+    }
+
+    /// The Pods of the Node that what is held has taken into account, with their uids.
+    pub fn seen(&self) -> &BTreeMap<ObjectName, String> {
+        &self.seen
     }
 
     /// All that follows from what is held.
