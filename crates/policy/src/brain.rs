@@ -14,7 +14,7 @@ pub use nodes::{Subscription, Superseded};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use types::control::{Batch, Change, GroupChange};
+use types::control::{Batch, Change, GroupChange, PodChange};
 use types::meta::Labels;
 use types::network_policy::NetworkPolicy;
 use types::node::Namespace;
@@ -22,7 +22,7 @@ use types::pod::Pod;
 use types::{InvalidField, ObjectName};
 
 use crate::endpoint::Endpoint;
-use grouping::{Grouping, SelectionId, Shifts};
+use grouping::{Grouping, Moved, SelectionId};
 use nodes::{NodeId, Nodes, Pending};
 use policies::{Policies, PolicyId};
 
@@ -123,8 +123,19 @@ impl Brain {
         let (endpoint, problems) = Endpoint::read(pod);
         match endpoint {
             Ok(endpoint) => {
-                let moved = self.grouping.set_pod(endpoint, &mut self.nodes);
-                self.settle_pod(&moved);
+                let Moved { shifts, from, unseen } = self.grouping.set_pod(endpoint, &mut self.nodes);
+                self.settle(&shifts);
+                if let Some(pod) = unseen.map(|id| self.grouping.pod(id)) {
+                    if let Some(from) = from.filter(|from| pod.node != Some(*from)) {
+                        self.nodes.push_pod(from, || gone(&pod.member.pod));
+                    }
+                    if let Some(node) = pod.node {
+                        self.nodes.push_pod(node, || pod.seen());
+                    }
+                }
+                if let Some(node) = from {
+                    self.nodes.tidy(node);
+                }
             }
             Err(name) => self.remove_pod(&name),
         }
@@ -132,14 +143,11 @@ impl Brain {
     }
 
     fn remove_pod(&mut self, name: &ObjectName) {
-        let moved = self.grouping.remove_pod(name, &mut self.nodes);
-        self.settle_pod(&moved);
-    }
-
-    fn settle_pod(&mut self, (shifts, old_node): &(Shifts, Option<NodeId>)) {
-        self.settle(shifts);
-        if let Some(node) = old_node {
-            self.nodes.tidy(*node);
+        let Moved { shifts, from, .. } = self.grouping.remove_pod(name, &mut self.nodes);
+        self.settle(&shifts);
+        if let Some(node) = from {
+            self.nodes.push_pod(node, || gone(name));
+            self.nodes.tidy(node);
         }
     }
 
@@ -148,7 +156,7 @@ impl Brain {
         self.settle(&shifts);
     }
 
-    /// Everything that a Node has to know, groups before the policies that name them.
+    /// Everything that a Node has to know, groups before the policies that name them, and Pods after what concerns them.
     fn snapshot(&mut self, node: NodeId) -> Vec<Change> {
         let selections: BTreeSet<SelectionId> =
             self.nodes.pods(node).iter().flat_map(|pod| self.grouping.selections_of(pod).iter()).collect();
@@ -159,7 +167,8 @@ impl Brain {
             addresses.extend(applied.links.iter());
             policies.extend(applied.policies.iter());
         }
-        let mut changes = Vec::with_capacity(applied_to.len() + addresses.len() + policies.len());
+        let pods = self.nodes.pods(node).len();
+        let mut changes = Vec::with_capacity(applied_to.len() + addresses.len() + policies.len() + pods);
         for id in addresses {
             changes.push(Change::Address(GroupChange::Set(self.address_group(id))));
         }
@@ -167,6 +176,7 @@ impl Brain {
             changes.push(Change::AppliedTo(GroupChange::Set(self.applied_to_group(node, id))));
         }
         changes.extend(policies.into_iter().map(|id| self.policies.set(id)));
+        changes.extend(self.nodes.pods(node).iter().map(|pod| self.grouping.pod(pod).seen()));
         changes
     }
 
@@ -175,6 +185,10 @@ impl Brain {
         names.sort_unstable();
         names
     }
+}
+
+fn gone(pod: &ObjectName) -> Change {
+    Change::Pod(PodChange::Gone(Arc::new(pod.clone())))
 }
 
 #[cfg(test)]

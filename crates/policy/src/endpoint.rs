@@ -16,6 +16,8 @@ pub struct Endpoint {
     pub labels: Labels,
     /// The Node it runs on; empty until it is scheduled.
     pub node: String,
+    /// What tells it from others of its name.
+    pub uid: String,
     /// Its name, its addresses and its named ports.
     pub member: Member,
 }
@@ -43,7 +45,8 @@ impl Endpoint {
         let ports = named_ports(&pod);
         let name = ObjectName { namespace: pod.metadata.namespace, name: pod.metadata.name };
         let member = Member { pod: name, addresses, ports };
-        (Ok(Self { labels: pod.metadata.labels, node: pod.spec.node_name, member }), problems)
+        let (labels, uid) = (pod.metadata.labels, pod.metadata.uid);
+        (Ok(Self { labels, node: pod.spec.node_name, uid, member }), problems)
     }
 
     /// What it can be selected by: its labels, and keys for the names of its ports.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use types::ObjectName;
 use types::control::{
-    Batch, Change, Direction, Group, GroupChange, GroupId, Member, Policy, PolicyChange, Rule, Service,
+    Batch, Change, Direction, Group, GroupChange, GroupId, Member, PodChange, Policy, PolicyChange, Rule, Service,
 };
 
 use crate::resolve::{PolicyRule, Unresolved};
@@ -21,6 +21,7 @@ pub struct Replica {
     policies: BTreeMap<ObjectName, Arc<Policy>>,
     /// A batch did not fit.
     lost: bool,
+    seen: BTreeMap<ObjectName, String>,
 }
 
 /// What the controller says does not fit what the Node holds: something was lost, and only a snapshot helps.
@@ -72,6 +73,13 @@ impl Replica {
                     let missing = || OutOfStep::Missing { what: "policy", name: name.to_string(), change: "deleted" };
                     self.policies.remove(&**name).ok_or_else(missing)?;
                 }
+                Change::Pod(PodChange::Seen(seen)) => {
+                    self.seen.insert(seen.pod.clone(), seen.uid.clone());
+                }
+                Change::Pod(PodChange::Gone(name)) => {
+                    let missing = || OutOfStep::Missing { what: "Pod", name: name.to_string(), change: "gone" };
+                    self.seen.remove(&**name).ok_or_else(missing)?;
+                }
             }
         }
         self.lost = false;
@@ -91,6 +99,11 @@ impl Replica {
     /// The policies.
     pub fn policies(&self) -> &BTreeMap<ObjectName, Arc<Policy>> {
         &self.policies
+    }
+
+    /// The Pods of the Node that what is held has taken into account, with their uids.
+    pub fn seen(&self) -> &BTreeMap<ObjectName, String> {
+        &self.seen
     }
 
     /// All that follows from what is held.

@@ -1,7 +1,7 @@
 //! What the controller tells a Node: groups of Pods, the policies that use them, and how they change.
 //!
 //! A Node holds three kinds of things: AppliedToGroups with its own Pods, AddressGroups with everybody's, and the policies that
-//! apply to its Pods. It is told of them in batches; what a batch says holds when all of it has arrived, and not before. Within a
+//! apply to its Pods; and it knows which of its Pods have been looked at. It is told of them in batches; what a batch says holds when all of it has arrived, and not before. Within a
 //! batch, groups are set before the policies that name them, and deleted after. A Node that starts gets a snapshot, which is
 //! a batch that replaces everything it held. So a Node can fail closed: a policy isolates the Pods of its AppliedToGroups, and a
 //! rule of it allows what it says once every group that it names is there; until then, it allows nothing.
@@ -204,6 +204,24 @@ pub enum PolicyChange {
     Delete(Arc<ObjectName>),
 }
 
+/// A Pod of the Node that the controller has seen: everything that it says of policies has taken this Pod into account.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Seen {
+    /// The Pod.
+    pub pod: ObjectName,
+    /// What tells it from others of its name.
+    pub uid: String,
+}
+
+/// What the controller has seen of one of a Node's Pods.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PodChange {
+    /// It is there; another Pod of its name is not.
+    Seen(Arc<Seen>),
+    /// It is gone, or has no network of its own any more.
+    Gone(Arc<ObjectName>),
+}
+
 /// How one thing that a Node holds changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
@@ -213,6 +231,8 @@ pub enum Change {
     Address(GroupChange),
     /// A policy.
     Policy(PolicyChange),
+    /// A Pod of the Node, after the groups and policies that concern it.
+    Pod(PodChange),
 }
 
 /// What a Node is told at once.
@@ -222,4 +242,17 @@ pub struct Batch {
     pub snapshot: bool,
     /// The changes, in their order.
     pub changes: Vec<Change>,
+}
+
+/// What a Node reports of a policy: its switch enforces this version of it, or why not.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Report {
+    /// The policy.
+    pub policy: ObjectName,
+    /// What tells it from others of its name.
+    pub uid: String,
+    /// Which of its versions.
+    pub generation: i64,
+    /// Why it is not enforced; `None`: it is.
+    pub problem: Option<String>,
 }

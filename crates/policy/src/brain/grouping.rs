@@ -10,7 +10,7 @@ use std::sync::Arc;
 use selector::{IdMap, IdSet, Index, LabelsId, SelectorId, Slab};
 use smallvec::SmallVec;
 use types::ObjectName;
-use types::control::Member;
+use types::control::{Change, Member, PodChange, Seen};
 use types::meta::Labels;
 
 use super::names::Names;
@@ -49,7 +49,16 @@ pub(super) struct Grouping {
 pub(super) struct Pod {
     pub(super) member: Arc<Member>,
     pub(super) node: Option<NodeId>,
+    uid: Box<str>,
     cell: CellId,
+}
+
+impl Pod {
+    /// What its Node is told once everything else has taken it into account.
+    pub(super) fn seen(&self) -> Change {
+        let seen = Seen { pod: self.member.pod.clone(), uid: self.uid.to_string() };
+        Change::Pod(PodChange::Seen(Arc::new(seen)))
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -113,6 +122,16 @@ pub(super) struct Shift {
 
 pub(super) type Shifts = SmallVec<[Shift; 4]>;
 
+/// What follows from a Pod that came, went, or is another one now.
+#[derive(Debug, Default)]
+pub(super) struct Moved {
+    pub(super) shifts: Shifts,
+    /// The Node that it was on.
+    pub(super) from: Option<NodeId>,
+    /// The Pod, where its Node has not been told of it.
+    pub(super) unseen: Option<PodId>,
+}
+
 impl Grouping {
     pub(super) fn pod(&self, id: PodId) -> &Pod {
         &self.pods[id]
@@ -141,29 +160,30 @@ impl Grouping {
         self.selections[id].cells.iter().flat_map(|cell| self.cells[cell].pods.iter())
     }
 
-    /// Takes in a Pod, or what it has become; says how selections change, and the Node that it was on.
-    pub(super) fn set_pod(&mut self, endpoint: Endpoint, nodes: &mut Nodes) -> (Shifts, Option<NodeId>) {
+    /// Takes in a Pod, or what it has become.
+    pub(super) fn set_pod(&mut self, endpoint: Endpoint, nodes: &mut Nodes) -> Moved {
         let hash = self.pod_names.hash(&endpoint.member.pod);
         let known = self.pod_names.find(hash, &endpoint.member.pod, |id| &self.pods[id].member.pod);
         let node = nodes.of_pod(&endpoint.node);
         let cell = self.cell(&endpoint);
         if let Some(id) = known {
             let pod = &self.pods[id];
-            if pod.cell == cell && pod.node == node && *pod.member == endpoint.member {
-                return (Shifts::new(), None);
+            if pod.cell == cell && pod.node == node && *pod.uid == *endpoint.uid && *pod.member == endpoint.member {
+                return Moved::default();
             }
         }
-        let member = Arc::new(endpoint.member);
+        let pod = Pod { member: Arc::new(endpoint.member), node, uid: endpoint.uid.into(), cell };
         let (id, old) = match known {
-            Some(id) => (id, Some(std::mem::replace(&mut self.pods[id], Pod { member, node, cell }))),
+            Some(id) => (id, Some(std::mem::replace(&mut self.pods[id], pod))),
             None => {
-                let id = self.pods.insert(Pod { member, node, cell });
+                let id = self.pods.insert(pod);
                 self.pod_names.insert(hash, id);
                 (id, None)
             }
         };
         self.cells[cell].pods.insert(id);
-        let (old_cell, old_node) = (old.as_ref().map(|old| old.cell), old.as_ref().and_then(|old| old.node));
+        let (old_cell, from) = (old.as_ref().map(|old| old.cell), old.as_ref().and_then(|old| old.node));
+        let is_seen = from == node && old.as_ref().is_some_and(|old| old.uid == self.pods[id].uid);
         let before = old_cell.map(|cell| self.cells[cell].selections.iter().collect::<SmallVec<[_; 8]>>());
         let mut shifts = Shifts::new();
         if let (Some(old), Some(before)) = (old, before) {
@@ -191,14 +211,14 @@ impl Grouping {
                 Err(_) => shifts.push(Shift { selection, left: SmallVec::new(), joined: [id].into() }),
             }
         }
-        (shifts, old_node)
+        Moved { shifts, from, unseen: (!is_seen).then_some(id) }
     }
 
-    /// Forgets a Pod; says how selections change, and the Node that it was on.
-    pub(super) fn remove_pod(&mut self, name: &ObjectName, nodes: &mut Nodes) -> (Shifts, Option<NodeId>) {
+    /// Forgets a Pod.
+    pub(super) fn remove_pod(&mut self, name: &ObjectName, nodes: &mut Nodes) -> Moved {
         let hash = self.pod_names.hash(name);
         let found = self.pod_names.find(hash, name, |id| &self.pods[id].member.pod);
-        let Some(id) = found else { return (Shifts::new(), None) };
+        let Some(id) = found else { return Moved::default() };
         let pod = self.pods.remove(id);
         self.pod_names.remove(hash, id);
         if let Some(node) = pod.node {
@@ -209,7 +229,7 @@ impl Grouping {
         let shifts = self.cells[pod.cell].selections.iter().map(left).collect();
         self.cells[pod.cell].pods.remove(id);
         self.tidy_cell(pod.cell);
-        (shifts, leaver.node)
+        Moved { shifts, from: leaver.node, unseen: None }
     }
 
     /// Takes in a namespace's labels; `None` if it is gone.

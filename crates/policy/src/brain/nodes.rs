@@ -166,6 +166,13 @@ impl Nodes {
         }
     }
 
+    /// Puts a change of one of its Pods into a Node's outbox, if it wants it.
+    pub(super) fn push_pod(&mut self, node: NodeId, change: impl FnOnce() -> Change) {
+        if self.wants(node) {
+            self.push(node, change());
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }

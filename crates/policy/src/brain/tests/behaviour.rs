@@ -1,6 +1,6 @@
 //! What is promised to those who listen, one promise a test.
 
-use types::control::{Batch, Change, GroupChange, PolicyChange};
+use types::control::{Batch, Change, GroupChange, PodChange, PolicyChange};
 use types::meta::LabelSelector;
 use types::network_policy::{IngressRule, NetworkPolicy, PolicyPeer, PolicyPort};
 use types::pod::{Pod, PodIp};
@@ -25,6 +25,7 @@ fn pod(text: &str, node: &str, ip: &str) -> Pod {
     let app = name.split('-').next().unwrap().to_owned();
     (pod.metadata.namespace, pod.metadata.name) = (namespace, name);
     pod.metadata.labels = [("app".to_owned(), app)].into();
+    pod.metadata.uid = "u1".to_owned();
     pod.spec.node_name = node.to_owned();
     pod.status.pod_ips = if ip.is_empty() { vec![] } else { vec![PodIp { ip: ip.to_owned() }] };
     pod
@@ -88,6 +89,8 @@ fn lines(batch: &Batch) -> Vec<String> {
         Change::Address(change) => group("address", change),
         Change::Policy(PolicyChange::Set(policy)) => format!("policy {} = {}", policy.name.name, policy.generation),
         Change::Policy(PolicyChange::Delete(name)) => format!("policy {} gone", name.name),
+        Change::Pod(PodChange::Seen(seen)) => format!("seen {} {}", seen.pod.name, seen.uid),
+        Change::Pod(PodChange::Gone(name)) => format!("gone {}", name.name),
     };
     batch.changes.iter().map(line).collect()
 }
@@ -103,7 +106,7 @@ fn nobody_is_told_anything_before_everything_is_known() {
     assert_eq!((brain.take(&n1), brain.take_ready()), (Ok(None), vec![]));
     brain.step(Event::Synced(Kind::Namespace));
     assert_eq!(brain.take_ready(), std::slice::from_ref(&n1));
-    assert_eq!(lines(&took(&mut brain, &n1)), ["address = ", "applied-to = web-1", "policy p = 0"]);
+    assert_eq!(lines(&took(&mut brain, &n1)), ["address = ", "applied-to = web-1", "policy p = 0", "seen web-1 u1"]);
 }
 
 #[test]
@@ -112,17 +115,20 @@ fn a_node_gets_a_snapshot_and_then_what_changes_and_only_what_it_needs() {
     let (n1, n2) = (brain.subscribe("n1"), brain.subscribe("n2"));
     let first = took(&mut brain, &n1);
     assert!(first.snapshot);
-    assert_eq!(lines(&first), ["address = client-1", "applied-to = web-1", "policy p = 0"]);
-    // No Pod of n2 is isolated: it needs nothing, and says that it has nothing.
-    assert_eq!(took(&mut brain, &n2), Batch { snapshot: true, changes: vec![] });
+    assert_eq!(lines(&first), ["address = client-1", "applied-to = web-1", "policy p = 0", "seen web-1 u1"]);
+    // No Pod of n2 is isolated: it needs nothing, and is told that its Pod was looked at.
+    let nothing = took(&mut brain, &n2);
+    assert_eq!((nothing.snapshot, lines(&nothing)), (true, vec!["seen client-1 u1".to_owned()]));
 
     set(&mut brain, pod("x/client-2", "n2", "10.0.2.2"));
-    assert_eq!((lines(&took(&mut brain, &n1)), brain.take(&n2)), (vec!["address +client-2".to_owned()], Ok(None)));
+    assert_eq!(lines(&took(&mut brain, &n1)), ["address +client-2"]);
+    assert_eq!(lines(&took(&mut brain, &n2)), ["seen client-2 u1"]);
     set(&mut brain, pod("x/web-2", "n2", "10.0.2.3"));
     assert_eq!(brain.take(&n1), Ok(None));
-    assert_eq!(lines(&took(&mut brain, &n2)), ["address = client-1 client-2", "applied-to = web-2", "policy p = 0"]);
+    let needed = ["address = client-1 client-2", "applied-to = web-2", "policy p = 0", "seen web-2 u1"];
+    assert_eq!(lines(&took(&mut brain, &n2)), needed);
     brain.step(Event::PodGone(name("x/web-2")));
-    assert_eq!(lines(&took(&mut brain, &n2)), ["policy p gone", "address gone", "applied-to gone"]);
+    assert_eq!(lines(&took(&mut brain, &n2)), ["policy p gone", "address gone", "applied-to gone", "gone web-2"]);
     // What changes nothing is told to nobody.
     set(&mut brain, pod("x/client-2", "n2", "10.0.2.2"));
     add(&mut brain, policy("x/p"));
@@ -148,10 +154,11 @@ fn a_pod_is_isolated_as_soon_as_it_has_a_node_and_a_peer_once_it_has_an_address(
     let n1 = brain.subscribe("n1");
     took(&mut brain, &n1);
     set(&mut brain, pod("x/web-2", "", ""));
-    set(&mut brain, pod("x/client-2", "n1", ""));
     assert_eq!(brain.take(&n1), Ok(None));
+    set(&mut brain, pod("x/client-2", "n1", ""));
+    assert_eq!(lines(&took(&mut brain, &n1)), ["seen client-2 u1"]);
     set(&mut brain, pod("x/web-2", "n1", ""));
-    assert_eq!(lines(&took(&mut brain, &n1)), ["applied-to +web-2"]);
+    assert_eq!(lines(&took(&mut brain, &n1)), ["applied-to +web-2", "seen web-2 u1"]);
     set(&mut brain, pod("x/client-2", "n1", "10.0.1.9"));
     assert_eq!(lines(&took(&mut brain, &n1)), ["address +client-2"]);
     // It may lose it again.
@@ -169,10 +176,37 @@ fn pods_on_the_node_s_network_and_finished_ones_are_in_no_group() {
         let mut odd = pod("x/web-1", "n1", "10.0.1.1");
         change(&mut odd);
         set(&mut brain, odd);
-        assert_eq!(lines(&took(&mut brain, &n1)), ["policy p gone", "address gone", "applied-to gone"]);
+        assert_eq!(lines(&took(&mut brain, &n1)), ["policy p gone", "address gone", "applied-to gone", "gone web-1"]);
         set(&mut brain, pod("x/web-1", "n1", "10.0.1.1"));
         took(&mut brain, &n1);
     }
+}
+
+#[test]
+fn a_pod_is_seen_once_and_again_when_it_is_another_one() {
+    let mut brain = example();
+    let (n1, n2) = (brain.subscribe("n1"), brain.subscribe("n2"));
+    let mut replica = Replica::default();
+    replica.apply(&took(&mut brain, &n1)).unwrap();
+    took(&mut brain, &n2);
+    set(&mut brain, pod("x/web-1", "n1", "10.0.1.7"));
+    assert_eq!(lines(&took(&mut brain, &n1)), ["applied-to +web-1"]);
+    let mut another = pod("x/web-1", "n1", "10.0.1.7");
+    another.metadata.uid = "u2".to_owned();
+    set(&mut brain, another.clone());
+    let batch = took(&mut brain, &n1);
+    assert_eq!(lines(&batch), ["seen web-1 u2"]);
+    replica.apply(&batch).unwrap();
+    assert_eq!(replica.seen(), &[(name("x/web-1"), "u2".to_owned())].into());
+    another.spec.node_name = "n2".to_owned();
+    set(&mut brain, another);
+    let batch = took(&mut brain, &n1);
+    assert_eq!(lines(&batch).last().unwrap(), "gone web-1");
+    replica.apply(&batch).unwrap();
+    assert!(replica.seen().is_empty());
+    assert_eq!(lines(&took(&mut brain, &n2)).last().unwrap(), "seen web-1 u2");
+    let error = replica.apply(&batch).unwrap_err().to_string();
+    assert!(error.contains("a snapshot is needed"), "{error}");
 }
 
 #[test]
@@ -222,7 +256,7 @@ fn a_node_that_takes_nothing_for_too_long_gets_a_snapshot_and_the_others_their_c
     }
     let batch = took(&mut brain, &slow);
     assert!(batch.snapshot);
-    assert_eq!(lines(&batch), ["address = client-1 client-9", "applied-to = web-1", "policy p = 0"]);
+    assert_eq!(lines(&batch), ["address = client-1 client-9", "applied-to = web-1", "policy p = 0", "seen web-1 u1"]);
     let mut fresh = Replica::default();
     fresh.apply(&batch).unwrap();
     assert_eq!(fresh.addresses(), replica.addresses());

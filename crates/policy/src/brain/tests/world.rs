@@ -127,10 +127,12 @@ fn pod() -> impl Strategy<Value = Pod> {
     ];
     let state = prop_oneof![12 => Just((false, "Running")), 1 => Just((true, "Running")), 1 => Just((false, "Failed"))];
     let port = (text(&["web", "dns"]), select(&[80u16, 81][..]), select(&[Protocol::Tcp, Protocol::Udp][..]));
-    (pod_name(), labels, place, state, vec(port, 0..2)).prop_map(
-        |(name, labels, (node, ips), (host_network, phase), ports)| {
+    // Another Pod of the same name may come without anybody having seen the first one go.
+    let name = (pod_name(), text(&["1", "1", "1", "2"]));
+    (name, labels, place, state, vec(port, 0..2)).prop_map(
+        |((name, uid), labels, (node, ips), (host_network, phase), ports)| {
             let mut pod = Pod::default();
-            (pod.metadata.namespace, pod.metadata.name) = (name.namespace, name.name);
+            (pod.metadata.namespace, pod.metadata.name, pod.metadata.uid) = (name.namespace, name.name, uid);
             pod.metadata.labels = labels;
             (pod.spec.node_name, pod.spec.host_network) = (node, host_network);
             pod.status.phase = phase.to_owned();
