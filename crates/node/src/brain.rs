@@ -178,7 +178,12 @@ impl Brain {
         let nodes = self.node_problems.iter().cloned().map(Problem::Field);
         let own = self.nodes.get(&self.own.name).and_then(|node| self.own_problem(node));
         let services = self.service_problems.values().flatten().cloned();
-        own.into_iter().chain(nodes).chain(services).chain(self.address_problems()).chain(self.policy_problems()).collect()
+        own.into_iter()
+            .chain(nodes)
+            .chain(services)
+            .chain(self.address_problems())
+            .chain(self.policy_problems())
+            .collect()
     }
 
     /// Takes note of something.

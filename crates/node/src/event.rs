@@ -35,14 +35,8 @@ pub enum Source {
 
 impl Source {
     /// All that have to be in sync before anything is swept.
-    pub const ALL: [Source; 6] = [
-        Source::Nodes,
-        Source::Services,
-        Source::EndpointSlices,
-        Source::Interfaces,
-        Source::Policies,
-        Source::Switch,
-    ];
+    pub const ALL: [Source; 6] =
+        [Source::Nodes, Source::Services, Source::EndpointSlices, Source::Interfaces, Source::Policies, Source::Switch];
 }
 
 /// A Pod's end at the bridge.

@@ -21,11 +21,7 @@ use rule::RuleKey;
 /// How what the switch should hold changes.
 pub(crate) enum Effect {
     /// A rule is like this now; its verdict carries the fingerprint, by which the number is known after a restart.
-    Rule {
-        id: u32,
-        fingerprint: u64,
-        rule: PolicyRule,
-    },
+    Rule { id: u32, fingerprint: u64, rule: PolicyRule },
     /// A rule is gone.
     Gone(u32),
     /// Whether a Pod is isolated has changed.

@@ -256,7 +256,8 @@ impl Rule {
             let parts = cidr::union(blocks.iter().filter(|block| Family::of(block.cidr.addr()) == family));
             parts.into_iter().map(|part| family.ip().within(field, part)).collect()
         });
-        let ports = self.ports.as_ref().map(|ports| ports.iter().flat_map(|ports| destination(*ports, family)).collect());
+        let ports =
+            self.ports.as_ref().map(|ports| ports.iter().flat_map(|ports| destination(*ports, family)).collect());
         // A conjunction has at least two clauses.
         let any_peer = (peers.is_none() && ports.is_none()).then(|| vec![family.ip()]);
         let ends = match self.direction {

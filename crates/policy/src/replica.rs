@@ -173,8 +173,11 @@ fn apply(groups: &mut Groups, what: &'static str, change: &GroupChange) -> Resul
         GroupChange::Patch(patch) => {
             let members = groups.get_mut(&patch.id).ok_or_else(|| out_of_step(patch.id, "patched"))?;
             for pod in &patch.removed {
-                let missing =
-                    || OutOfStep::Missing { what: "member", name: format!("{pod} of {what} {}", patch.id), change: "removed" };
+                let missing = || OutOfStep::Missing {
+                    what: "member",
+                    name: format!("{pod} of {what} {}", patch.id),
+                    change: "removed",
+                };
                 members.remove(pod).ok_or_else(missing)?;
             }
             members.extend(patch.added.iter().map(|member| (member.pod.clone(), member.clone())));
