@@ -14,6 +14,6 @@ mod kinds;
 mod watch;
 mod wire;
 
-pub use client::{Client, ConnectError, RequestError};
+pub use client::{Client, ConnectError, RequestError, TokenError};
 pub use kinds::Watched;
 pub use watch::{Notice, Only, Watch};
