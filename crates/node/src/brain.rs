@@ -70,6 +70,7 @@ pub struct Brain {
     /// The interfaces that are connected, since the policies of their Pods are known.
     admitted: BTreeSet<String>,
     policies: Policies,
+    policy_version: u64,
     /// Nobody enforces policies in this cluster.
     unpoliced: bool,
     services: BTreeMap<ObjectName, Box<Service>>,
@@ -101,6 +102,7 @@ impl Brain {
             interfaces: BTreeMap::new(),
             admitted: BTreeSet::new(),
             policies: Policies::new(),
+            policy_version: 0,
             unpoliced: false,
             services: BTreeMap::new(),
             slices: BTreeMap::new(),

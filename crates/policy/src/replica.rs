@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use types::ObjectName;
 use types::control::{
-    Batch, Change, Direction, Group, GroupChange, GroupId, Member, PodChange, Policy, PolicyChange, Rule, Service,
+    Batch, Change, Direction, Group, GroupChange, GroupId, Member, PodChange, Policy, PolicyChange, Rule, Seen, Service,
 };
 
 use crate::resolve::{PolicyRule, Unresolved};
@@ -104,6 +104,19 @@ impl Replica {
     /// The Pods of the Node that what is held has taken into account, with their uids.
     pub fn seen(&self) -> &BTreeMap<ObjectName, String> {
         &self.seen
+    }
+
+    /// All that is held, as a batch that another one can start with.
+    pub fn snapshot(&self) -> Batch {
+        let group = |(id, members): (&GroupId, &BTreeMap<ObjectName, Arc<Member>>)| {
+            GroupChange::Set(Arc::new(Group { id: *id, members: members.values().cloned().collect() }))
+        };
+        let addresses = self.addresses.iter().map(group).map(Change::Address);
+        let applied_to = self.applied_to.iter().map(group).map(Change::AppliedTo);
+        let policies = self.policies.values().cloned().map(PolicyChange::Set).map(Change::Policy);
+        let seen = self.seen.iter().map(|(pod, uid)| Seen { pod: pod.clone(), uid: uid.clone() });
+        let seen = seen.map(|seen| Change::Pod(PodChange::Seen(Arc::new(seen))));
+        Batch { snapshot: true, changes: addresses.chain(applied_to).chain(policies).chain(seen).collect() }
     }
 
     /// All that follows from what is held.

@@ -1,6 +1,7 @@
 //! Policies in the switch, and the Pods that wait for theirs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use delta::{Observed, State};
 use openflow::field::Field;
@@ -9,7 +10,8 @@ use pipeline::Pipeline;
 use pipeline::model::{Applied, Pod};
 use policy::{OutOfStep, Replica};
 use types::ObjectName;
-use types::control::Batch;
+use types::control::{Batch, Policy, Report};
+use types::network_policy::NetworkPolicy;
 
 use super::{Brain, Problem};
 use crate::event::{Event, Interface, Source};
@@ -36,6 +38,7 @@ impl Brain {
     pub fn enforce(&mut self, batch: &Batch) -> Result<(), OutOfStep> {
         let touched = self.policies.apply(batch)?;
         self.unpoliced = false;
+        self.policy_version += 1;
         if self.synced.contains(&Source::Policies) {
             self.enforce_policies(&touched);
             self.connect_all();
@@ -43,6 +46,45 @@ impl Brain {
             self.handle(Event::Synced(Source::Policies));
         }
         Ok(())
+    }
+
+    /// Takes in what can be told without the controller of a Pod that waits for it, given the policies of its namespace.
+    pub fn presume(&mut self, pod: types::pod::Pod, policies: &[NetworkPolicy]) {
+        let name = pod.metadata.object_name();
+        if self.synced.contains(&Source::Policies) && self.held().any(|interface| interface.pod == name) {
+            let batch = policy::presume(self.policies.replica(), pod, policies);
+            // It was made to fit.
+            let _ = self.enforce(&batch);
+        }
+    }
+
+    /// What is reported of the policies that are held: that the switch enforces them, unless it refuses to.
+    pub fn reports(&self) -> Vec<Report> {
+        let mut problems: BTreeMap<&ObjectName, String> = BTreeMap::new();
+        for rejection in self.switch.rejections() {
+            let rules = rejection.owners.iter().filter_map(|owner| match owner {
+                Owner::Rule(id) => self.policies.policy_of(*id),
+                _ => None,
+            });
+            for policy in rules {
+                problems.insert(policy, format!("the switch refuses {}: {}", rejection.subject, rejection.reason));
+            }
+        }
+        for (policy, group) in self.policies.missing() {
+            problems.entry(policy).or_insert_with(|| Problem::Group(policy.clone(), group).to_string());
+        }
+        let report = |policy: &Arc<Policy>| Report {
+            policy: policy.name.clone(),
+            uid: policy.uid.clone(),
+            generation: policy.generation,
+            problem: problems.get(&policy.name).cloned(),
+        };
+        self.policies.replica().policies().values().map(report).collect()
+    }
+
+    /// Grows whenever something is told of policies.
+    pub fn policy_version(&self) -> u64 {
+        self.policy_version
     }
 
     /// The switch holds this flow.
