@@ -1,23 +1,19 @@
 //! The plugin's end of the socket: one connection for one call.
 
-use std::future::Future;
 use std::io;
 use std::path::Path;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tonic::Status;
-use tonic::body::Body;
 
 use super::wire::cni_client::CniClient;
 use super::wire::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
 use super::{Attachment, Code, Command, Error};
+use crate::channel::Channel;
 
 /// How long a call may take. Runtimes give up after two minutes or later, and would not hear why it failed.
 pub const PATIENCE: Duration = Duration::from_secs(90);
@@ -106,21 +102,4 @@ fn hint(socket: &Path) -> String {
          its log",
         socket.display()
     )
-}
-
-/// A connection, in the form in which the generated client wants it.
-struct Channel(http2::SendRequest<Body>);
-
-impl tower_service::Service<http::Request<Body>> for Channel {
-    type Response = http::Response<Incoming>;
-    type Error = hyper::Error;
-    type Future = Pin<Box<dyn Future<Output = hyper::Result<Self::Response>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<()>> {
-        self.0.poll_ready(context)
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        Box::pin(self.0.send_request(request))
-    }
 }

@@ -32,3 +32,8 @@ fn check(proto: &str, package: &str, committed: &str) {
 fn cni_is_generated() {
     check("cni.proto", "antrea.cni.v1", "src/cni/generated.rs");
 }
+
+#[test]
+fn control_is_generated() {
+    check("control.proto", "antrea.control.v1", "src/control/generated.rs");
+}

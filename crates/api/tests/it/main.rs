@@ -5,3 +5,5 @@
 mod codegen;
 #[cfg(test)]
 mod socket;
+#[cfg(test)]
+mod streams;

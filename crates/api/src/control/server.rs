@@ -1,0 +1,59 @@
+//! The controller's end of the stream.
+
+mod listener;
+mod service;
+
+pub use listener::{BindError, Listener, Rest};
+
+use std::future::Future;
+use std::time::Duration;
+
+use types::control::{Batch, Report};
+
+/// Why an agent is not let in.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// Its token is nobody's, or says nothing of a Node.
+    #[error("{0}")]
+    Token(String),
+    /// Whoever it is may not do this.
+    #[error("{0}")]
+    Forbidden(String),
+    /// It cannot be said now; it may try again.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// Decides who is let in, and has what they are told.
+pub trait Controller: Send + Sync + 'static {
+    /// What one agent is told.
+    type Feed: Feed;
+
+    /// Lets the agent of a Node in, if the token is its.
+    fn admit(&self, token: &str, node: &str) -> impl Future<Output = Result<Self::Feed, Refusal>> + Send;
+
+    /// Takes what the agent of a Node reports.
+    fn report(&self, node: &str, reports: Vec<Report>) -> impl Future<Output = ()> + Send;
+}
+
+/// What one agent is told.
+pub trait Feed: Send + 'static {
+    /// The next batch, once there is one. It is asked for when the one before is on its way, so what piles up meanwhile is the
+    /// feed's to bound. Nothing: the stream ends, since the Node has another one.
+    fn next(&mut self) -> impl Future<Output = Option<Batch>> + Send;
+}
+
+/// How patient the server is.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// With an agent that was connected and has not said which Node it is of.
+    pub hello: Duration,
+    /// With an agent that takes nothing of what there is for it.
+    pub slow: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { hello: Duration::from_secs(10), slow: Duration::from_secs(60) }
+    }
+}

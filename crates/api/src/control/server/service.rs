@@ -1,0 +1,119 @@
+//! One task an agent: it asks for a batch, hands it on in parts as fast as the agent takes them, and hears reports meanwhile.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{Controller, Feed, Patience, Refusal};
+use crate::control::decode;
+use crate::control::parts::Parts;
+use crate::control::wire::{self, control_server::Control, from_agent::Kind};
+
+pub(super) struct Service<C> {
+    controller: Arc<C>,
+    patience: Patience,
+}
+
+impl<C> Service<C> {
+    pub(super) fn new(controller: Arc<C>, patience: Patience) -> Self {
+        Self { controller, patience }
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Token(why) => Self::unauthenticated(why),
+            Refusal::Forbidden(why) => Self::permission_denied(why),
+            Refusal::Unavailable(why) => Self::unavailable(why),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl<C: Controller> Control for Service<C> {
+    type FollowStream = ReceiverStream<Result<wire::Part, Status>>;
+
+    async fn follow(
+        &self,
+        request: Request<Streaming<wire::FromAgent>>,
+    ) -> Result<Response<Self::FollowStream>, Status> {
+        let header = request.metadata().get("authorization").and_then(|value| value.to_str().ok());
+        let token = header.and_then(|value| value.strip_prefix("Bearer ")).map(str::to_owned);
+        let token = token.ok_or_else(|| Status::unauthenticated("needs a token: `authorization: Bearer TOKEN`"))?;
+        let mut incoming = request.into_inner();
+        let late = |_| Status::deadline_exceeded("the agent did not say which Node it is of");
+        let hello = timeout(self.patience.hello, incoming.message()).await.map_err(late)??;
+        let Some(wire::FromAgent { kind: Some(Kind::Hello(wire::Hello { node })) }) = hello else {
+            return Err(Status::invalid_argument("the first message of an agent is a hello with its Node"));
+        };
+        let feed = self.controller.admit(&token, &node).await?;
+        // One part is on its way to HTTP/2, which stops taking them when the agent does.
+        let (parts, outgoing) = mpsc::channel(1);
+        let agent = Agent { controller: Arc::clone(&self.controller), node, patience: self.patience };
+        tokio::spawn(agent.run(feed, incoming, parts));
+        Ok(Response::new(ReceiverStream::new(outgoing)))
+    }
+}
+
+struct Agent<C> {
+    controller: Arc<C>,
+    node: String,
+    patience: Patience,
+}
+
+impl<C: Controller> Agent<C> {
+    async fn run(
+        self,
+        feed: C::Feed,
+        incoming: Streaming<wire::FromAgent>,
+        parts: mpsc::Sender<Result<wire::Part, Status>>,
+    ) {
+        let node = &self.node;
+        tokio::select! {
+            status = self.tell(feed, &parts) => {
+                tracing::info!(%node, "the stream to an agent is ended: {}", status.message());
+                // It hears why, unless it takes nothing.
+                let _ = parts.try_send(Err(status));
+            }
+            why = self.hear(incoming) => tracing::debug!(%node, "an agent has gone: {why}"),
+            () = parts.closed() => tracing::debug!(%node, "an agent has gone"),
+        }
+    }
+
+    async fn tell(&self, mut feed: C::Feed, parts: &mpsc::Sender<Result<wire::Part, Status>>) -> Status {
+        while let Some(batch) = feed.next().await {
+            for part in Parts::of(batch) {
+                match timeout(self.patience.slow, parts.send(Ok(part))).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return Status::cancelled("the agent has gone"),
+                    Err(_) => {
+                        return Status::resource_exhausted(format!(
+                            "the agent took nothing for {} s; it may come again for a snapshot",
+                            self.patience.slow.as_secs_f64()
+                        ));
+                    }
+                }
+            }
+        }
+        Status::aborted("the Node has another stream")
+    }
+
+    async fn hear(&self, mut incoming: Streaming<wire::FromAgent>) -> String {
+        loop {
+            match incoming.message().await {
+                Ok(Some(wire::FromAgent { kind: Some(Kind::Reports(reports)) })) => match decode::reports(reports) {
+                    Ok(reports) => self.controller.report(&self.node, reports).await,
+                    Err(error) => return error.to_string(),
+                },
+                // A kind of a newer version.
+                Ok(Some(_)) => {}
+                Ok(None) => return "it has ended the stream".to_owned(),
+                Err(status) => return status.message().to_owned(),
+            }
+        }
+    }
+}

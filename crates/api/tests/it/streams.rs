@@ -1,0 +1,283 @@
+//! The stream between a controller and agents, on real sockets with real TLS.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::control::client::{self, Credentials, Error, Following};
+use api::control::server::{Controller, Feed, Listener, Patience, Refusal, Rest};
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use types::ObjectName;
+use types::control::{Batch, Change, Group, GroupChange, GroupId, Member, Report};
+
+const NAME: &str = "antrea.kube-system.svc";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Tokens are the names of Nodes; batches come from the test.
+#[derive(Default)]
+struct Fake {
+    feeds: Mutex<Vec<(String, mpsc::Sender<Batch>)>>,
+    changed: Notify,
+    reports: Mutex<Vec<(String, Report)>>,
+}
+
+struct FakeFeed(mpsc::Receiver<Batch>);
+
+impl Feed for FakeFeed {
+    async fn next(&mut self) -> Option<Batch> {
+        self.0.recv().await
+    }
+}
+
+impl Controller for Fake {
+    type Feed = FakeFeed;
+
+    async fn admit(&self, token: &str, node: &str) -> Result<FakeFeed, Refusal> {
+        match token {
+            "nobody" => return Err(Refusal::Token("the token is nobody's".to_owned())),
+            token if token != node => {
+                return Err(Refusal::Forbidden(format!("the token is of {token}, not of {node}")));
+            }
+            _ => {}
+        }
+        let (sender, receiver) = mpsc::channel(1);
+        self.feeds.lock().unwrap().push((node.to_owned(), sender));
+        self.changed.notify_waiters();
+        Ok(FakeFeed(receiver))
+    }
+
+    async fn report(&self, node: &str, reports: Vec<Report>) {
+        self.reports.lock().unwrap().extend(reports.into_iter().map(|report| (node.to_owned(), report)));
+        self.changed.notify_waiters();
+    }
+}
+
+impl Fake {
+    /// Waits until something is so.
+    async fn wait<T>(&self, what: &str, is_so: impl Fn(&Self) -> Option<T>) -> T {
+        let waiting = async {
+            loop {
+                let changed = self.changed.notified();
+                if let Some(found) = is_so(self) {
+                    return found;
+                }
+                changed.await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{what} takes too long"))
+    }
+
+    async fn feed(&self, node: &str) -> mpsc::Sender<Batch> {
+        let find = |fake: &Self| {
+            let mut feeds = fake.feeds.lock().unwrap();
+            let place = feeds.iter().position(|(of, _)| of == node)?;
+            Some(feeds.remove(place).1)
+        };
+        self.wait("an agent's stream", find).await
+    }
+}
+
+struct Hello;
+
+impl Rest for Hello {
+    async fn answer(&self, request: Request<Incoming>, _: &[CertificateDer<'static>]) -> Response<Full<Bytes>> {
+        Response::new(Full::from(request.uri().path().to_owned()))
+    }
+}
+
+struct Server {
+    fake: Arc<Fake>,
+    address: SocketAddr,
+    authority: CertifiedIssuer<'static, KeyPair>,
+    stop: oneshot::Sender<()>,
+}
+
+impl Server {
+    async fn start(patience: Patience) -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let leaf = CertificateParams::new(vec![NAME.to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let mut config = config.with_single_cert(vec![leaf.der().clone()], key.into()).unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let (_, tls) = watch::channel(Arc::new(config));
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = listener.address().unwrap();
+        let fake = Arc::new(Fake::default());
+        let (stop, stopped) = oneshot::channel::<()>();
+        let controller = Arc::clone(&fake);
+        tokio::spawn(async move {
+            let stopped = async { drop(stopped.await) };
+            listener.serve(tls, controller, Arc::new(Hello), patience, stopped).await;
+        });
+        Self { fake, address, authority, stop }
+    }
+
+    fn credentials(&self, token: &str) -> Credentials {
+        Credentials { authorities: self.authority.pem(), token: token.to_owned(), server_name: NAME.to_owned() }
+    }
+
+    async fn follow(&self, node: &str) -> Following {
+        client::follow(self.address, &self.credentials(node), node).await.unwrap()
+    }
+}
+
+fn batch(members: usize) -> Batch {
+    let member = |n: usize| {
+        let pod = ObjectName { namespace: "default".to_owned(), name: format!("pod-{n}") };
+        Arc::new(Member { pod, addresses: vec![[10, 1, 2, 3].into()], ports: vec![] })
+    };
+    let group = Group { id: GroupId([7; 16]), members: (0..members).map(member).collect() };
+    Batch { snapshot: true, changes: vec![Change::Address(GroupChange::Set(Arc::new(group)))] }
+}
+
+fn members(batch: &Batch) -> usize {
+    let members = |change: &Change| match change {
+        Change::Address(GroupChange::Set(group)) => group.members.len(),
+        Change::Address(GroupChange::Patch(patch)) => patch.added.len(),
+        _ => 0,
+    };
+    batch.changes.iter().map(members).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_come_whole_and_in_order_and_reports_go_back() {
+    let server = Server::start(Patience::default()).await;
+    let mut following = server.follow("n1").await;
+    let feed = server.fake.feed("n1").await;
+    for members in [1, 20_000, 0] {
+        feed.send(batch(members)).await.unwrap();
+    }
+    for expected in [1, 20_000, 0] {
+        let batch = following.next().await.unwrap();
+        assert_eq!((batch.snapshot, members(&batch)), (true, expected));
+    }
+    let report = |generation| Report { generation, problem: Some("no switch".to_owned()), ..Report::default() };
+    following.reporter().report((0..2000).map(report).collect()).await.unwrap();
+    let all = |fake: &Fake| (fake.reports.lock().unwrap().len() == 2000).then_some(());
+    server.fake.wait("the reports", all).await;
+    let reports = server.fake.reports.lock().unwrap();
+    assert!(reports.iter().enumerate().all(|(n, (node, it))| node == "n1" && it.generation == n as i64));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forged_agent_gets_nothing_and_is_told_why() {
+    let server = Server::start(Patience { hello: Duration::from_millis(200), ..Patience::default() }).await;
+    let follow = |credentials: Credentials| async move { client::follow(server.address, &credentials, "n1").await };
+    for (token, expected) in [("nobody", "the token is nobody's"), ("n2", "the token is of n2, not of n1")] {
+        let error = follow(server.credentials(token)).await.unwrap_err();
+        assert!(matches!(error, Error::Refused { .. }) && error.to_string().contains(expected), "{error}");
+    }
+    // Somebody else's authority, another name, and nonsense.
+    let other = Server::start(Patience::default()).await.credentials("n1");
+    let error = follow(other).await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    let error =
+        follow(Credentials { server_name: "example.com".to_owned(), ..server.credentials("n1") }).await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    for broken in [
+        Credentials { authorities: String::new(), ..server.credentials("n1") },
+        Credentials { token: "a\nb".to_owned(), ..server.credentials("n1") },
+        Credentials { server_name: "..".to_owned(), ..server.credentials("n1") },
+    ] {
+        let error = follow(broken).await.unwrap_err();
+        assert!(matches!(error, Error::Credentials { .. }), "{error}");
+    }
+    assert!(server.fake.feeds.lock().unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_speaks_something_else_gets_nothing_and_harms_nobody() {
+    let server = Server::start(Patience::default()).await;
+    let mut following = server.follow("n1").await;
+    let feed = server.fake.feed("n1").await;
+    for nonsense in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 70_000], b"\x16\x03\x01\xff\xff\x01"] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        let _ = stream.write_all(nonsense).await;
+        let _ = stream.shutdown().await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        // At most an alert of TLS.
+        assert!(answer.len() < 16, "{answer:?}");
+    }
+    feed.send(batch(3)).await.unwrap();
+    assert_eq!(members(&following.next().await.unwrap()), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_takes_nothing_is_cut_and_holds_up_nobody() {
+    let server = Server::start(Patience { slow: Duration::from_millis(300), ..Patience::default() }).await;
+    let (mut slow, mut quick) = (server.follow("slow").await, server.follow("quick").await);
+    let (to_slow, to_quick) = (server.fake.feed("slow").await, server.fake.feed("quick").await);
+    to_slow.send(batch(40_000)).await.unwrap();
+    to_quick.send(batch(20_000)).await.unwrap();
+    assert_eq!(members(&quick.next().await.unwrap()), 20_000);
+    // Its feed is given back, though its connection lives.
+    tokio::time::timeout(PATIENCE, to_slow.closed()).await.unwrap();
+    let error = slow.next().await.unwrap_err();
+    assert!(matches!(error, Error::BrokenOff { .. }), "{error}");
+    to_quick.send(batch(5)).await.unwrap();
+    assert_eq!(members(&quick.next().await.unwrap()), 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn either_end_notices_when_the_other_goes() {
+    let server = Server::start(Patience::default()).await;
+    let following = server.follow("n1").await;
+    let feed = server.fake.feed("n1").await;
+    drop(following);
+    tokio::time::timeout(PATIENCE, feed.closed()).await.unwrap();
+    let mut following = server.follow("n1").await;
+    let reporter = following.reporter();
+    let (address, credentials) = (server.address, server.credentials("n1"));
+    server.stop.send(()).unwrap();
+    let error = tokio::time::timeout(PATIENCE, following.next()).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::BrokenOff { .. }), "{error}");
+    drop(following);
+    let lost = async { while reporter.report(vec![Report::default()]).await.is_ok() {} };
+    tokio::time::timeout(PATIENCE, lost).await.unwrap();
+    let error = client::follow(address, &credentials, "n1").await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }) && error.to_string().contains(&address.to_string()), "{error}");
+}
+
+/// A path to the server that can be cut without anybody being told.
+async fn silent_path(to: SocketAddr) -> (SocketAddr, watch::Sender<bool>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (cut, is_cut) = watch::channel(false);
+    tokio::spawn(async move {
+        let (mut near, _) = listener.accept().await.unwrap();
+        let mut far = TcpStream::connect(to).await.unwrap();
+        let mut is_cut = is_cut;
+        tokio::select! {
+            _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+            _ = is_cut.wait_for(|cut| *cut) => {}
+        }
+        // The sockets stay open, and nothing goes through.
+        let _kept = (near, far);
+        std::future::pending::<()>().await;
+    });
+    (address, cut)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_falls_silent_is_noticed_within_seconds() {
+    let server = Server::start(Patience::default()).await;
+    let (path, cut) = silent_path(server.address).await;
+    let mut following = client::follow(path, &server.credentials("n1"), "n1").await.unwrap();
+    cut.send(true).unwrap();
+    let error = tokio::time::timeout(Duration::from_secs(15), following.next()).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::BrokenOff { .. }), "{error}");
+}
