@@ -97,7 +97,8 @@ impl Cni {
         if progress.ready {
             return Ok(());
         }
-        let details = "antrea-agent waits for Open vSwitch, the Kubernetes API or antrea-controller; its log says for what";
+        let details =
+            "antrea-agent waits for Open vSwitch, the Kubernetes API or antrea-controller; its log says for what";
         Err(Error::try_again("the network of this Node is not ready", details))
     }
 
@@ -203,7 +204,8 @@ impl Cni {
     async fn late(&self, port: &PodPort) -> Error {
         let owner = Owner::Interface(port.name.clone());
         if self.engine.look(move |brain| brain.is_held(&owner)).await.unwrap_or_default() {
-            let message = format!("antrea-controller has not said within {PATIENCE:?} which policies Pod {} has", port.pod);
+            let message =
+                format!("antrea-controller has not said within {PATIENCE:?} which policies Pod {} has", port.pod);
             return Error::try_again(message, "is it running, and does it see the Pod? antrea-agent's log has more");
         }
         let message = format!("Open vSwitch has not connected interface {} within {PATIENCE:?}", port.name);

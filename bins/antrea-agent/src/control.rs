@@ -133,8 +133,9 @@ impl Control {
         };
         let replaced = async {
             let gone = |places: &Places| !places.addresses.is_empty() && !places.addresses.contains(&address);
-            match places.wait_for(gone).await {
-                Ok(_) => "it is no longer among its Service's endpoints".to_owned(),
+            let waited = places.wait_for(gone).await.map(|_| ());
+            match waited {
+                Ok(()) => "it is no longer among its Service's endpoints".to_owned(),
                 Err(_) => std::future::pending().await,
             }
         };
@@ -151,11 +152,12 @@ impl Control {
         let mut told: BTreeMap<ObjectName, Report> = BTreeMap::new();
         let mut reported = 0;
         loop {
-            match progress.wait_for(|progress| progress.enforced != reported).await {
-                Ok(now) => reported = now.enforced,
-                Err(_) => std::future::pending().await,
+            let enforced = progress.wait_for(|progress| progress.enforced != reported).await.map(|now| now.enforced);
+            match enforced {
+                Ok(enforced) => reported = enforced,
+                Err(_) => return stopped(),
             }
-            let Ok(reports) = self.engine.look(|brain| brain.reports()).await else { return stopped() };
+            let Ok(reports) = self.engine.look(node::Brain::reports).await else { return stopped() };
             let now: BTreeMap<ObjectName, Report> =
                 reports.into_iter().map(|report| (report.policy.clone(), report)).collect();
             let news = now.iter().filter(|(policy, report)| told.get(*policy) != Some(*report));

@@ -122,8 +122,12 @@ mod tests {
                 r#"{"addressType": "IPv4", "ports": [{"name": "other", "port": 1}, {"name": "api", "port": 10349}],
                 "endpoints": [{"addresses": ["192.0.2.2"]}, {"addresses": ["192.0.2.3"], "conditions": {"ready": false}}]}"#,
             ),
-            slice(r#"{"addressType": "FQDN", "ports": [{"name": "api", "port": 1}], "endpoints": [{"addresses": ["a.example"]}]}"#),
-            slice(r#"{"addressType": "IPv6", "ports": [{"name": "api", "port": 10349}], "endpoints": [{"addresses": ["2001:db8::1"]}]}"#),
+            slice(
+                r#"{"addressType": "FQDN", "ports": [{"name": "api", "port": 1}], "endpoints": [{"addresses": ["a.example"]}]}"#,
+            ),
+            slice(
+                r#"{"addressType": "IPv6", "ports": [{"name": "api", "port": 10349}], "endpoints": [{"addresses": ["2001:db8::1"]}]}"#,
+            ),
         ];
         let found: Vec<String> = addresses(slices.iter()).iter().map(ToString::to_string).collect();
         assert_eq!(found, ["192.0.2.2:10349", "[2001:db8::1]:10349"]);
