@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use api::cni::{Attachment, AttachmentId, Call, Code, Error, Handler, Interface, Release};
@@ -41,12 +42,19 @@ pub(crate) struct Cni {
     ports: Ports,
     pool: Arc<Pool>,
     removals: Removals,
+    /// Whether what earlier calls have left behind was collected, which is done alone.
+    open: Arc<AtomicBool>,
 }
 
 impl Cni {
     /// Attaches Pods with addresses of a pool.
     pub(crate) fn new(own: Arc<Own>, engine: Engine, ports: Ports, pool: Pool) -> Self {
-        Self { own, engine, ports, pool: Arc::new(pool), removals: Removals::new() }
+        Self { own, engine, ports, pool: Arc::new(pool), removals: Removals::new(), open: Arc::default() }
+    }
+
+    /// From now on calls are carried out; until then, runtimes are told to try again.
+    pub(crate) fn open(&self) {
+        self.open.store(true, Ordering::Release);
     }
 
     /// Waits until what was detached is gone from the kernel.
@@ -93,13 +101,14 @@ impl Cni {
 
     /// Fails unless the switch holds what Pods need.
     fn ready(&self) -> Result<(), Error> {
+        self.opened()?;
         let progress = *self.engine.progress().borrow();
-        if progress.ready {
-            return Ok(());
-        }
-        let details =
-            "antrea-agent waits for Open vSwitch, the Kubernetes API or antrea-controller; its log says for what";
-        Err(Error::try_again("the network of this Node is not ready", details))
+        if progress.ready { Ok(()) } else { Err(not_ready()) }
+    }
+
+    /// Fails until calls are carried out at all.
+    fn opened(&self) -> Result<(), Error> {
+        if self.open.load(Ordering::Acquire) { Ok(()) } else { Err(not_ready()) }
     }
 
     fn link_of(&self, port: &PodPort, mtu: Option<u32>) -> PodLink {
@@ -255,6 +264,7 @@ impl Handler for Cni {
     }
 
     async fn del(&self, release: &Release) -> Result<(), Error> {
+        self.opened()?;
         let pod = release.pod.as_ref().map(|pod| pod.name.as_str());
         self.unplug(&release.id, pod).await?;
         info!(container = %release.id.container, pod, "detached");
@@ -262,6 +272,7 @@ impl Handler for Cni {
     }
 
     async fn check(&self, call: &Call, expected: &Attachment) -> Result<(), Error> {
+        self.opened()?;
         let changed = |what: String| Err(Error::new(Code::Check, what));
         let ports = self.ports.of(call.id.container.as_str());
         let Some(port) = ports.into_iter().find(|port| port.device == call.id.ifname.as_str()) else {
@@ -286,6 +297,7 @@ impl Handler for Cni {
     }
 
     async fn gc(&self, valid: &[AttachmentId]) -> Result<(), Error> {
+        self.opened()?;
         let is_valid = |container: &str, device: &str| {
             valid.iter().any(|id| id.container.as_str() == container && id.ifname.as_str() == device)
         };
@@ -297,6 +309,11 @@ impl Handler for Cni {
         }
         self.free_all_but(valid.iter().map(|id| id.container.to_string()).collect()).await
     }
+}
+
+fn not_ready() -> Error {
+    let details = "antrea-agent waits for Open vSwitch, the Kubernetes API or antrea-controller; its log says for what";
+    Error::try_again("the network of this Node is not ready", details)
 }
 
 fn attachment(link: &PodLink) -> Attachment {

@@ -81,15 +81,24 @@ async fn work(config: &Config, name: &str) -> Result<()> {
         () = &mut stop => return Ok(()),
         started = start(config, name) => started?,
     };
-    info!(socket = %config.cni_socket.display(), "ready");
     let mut outcome = Ok(());
+    let cni = started.cni.clone();
+    let opened = async {
+        match open(&cni, &started.engine).await {
+            Ok(()) => {
+                info!(socket = %config.cni_socket.display(), "ready");
+                std::future::pending().await
+            }
+            Err(error) => error,
+        }
+    };
     let stop = async {
         tokio::select! {
             () = stop => {}
+            error = opened => outcome = Err(error),
             error = started.bridge => outcome = Err(error.into()),
         }
     };
-    let cni = started.cni.clone();
     started.listener.serve(started.cni, stop).await;
     if tokio::time::timeout(PATIENCE, cni.settled()).await.is_err() {
         warn!("the kernel has not removed all devices of Pods within {PATIENCE:?}; the next start will see to it");
@@ -98,10 +107,11 @@ async fn work(config: &Config, name: &str) -> Result<()> {
     outcome
 }
 
-/// An agent that can attach Pods.
+/// An agent that attaches Pods as soon as it is told everything.
 struct Started {
     listener: api::cni::Listener,
     cni: Cni,
+    engine: Engine,
     /// Ends when the bridge is another one.
     bridge: Pin<Box<dyn Future<Output = BridgeError>>>,
 }
@@ -175,12 +185,18 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
 
     let cni = Cni::new(own, engine.clone(), ports, pool);
     let listener = api::cni::Listener::bind(&config.cni_socket)?;
-    ready(&engine).await?;
+    let bridge = async move { wanted.keep(&database, made, &bridge_repairs).await };
+    Ok(Started { listener, cni, engine, bridge: Box::pin(bridge) })
+}
+
+/// Waits until Pods can be attached, and lets runtimes in.
+async fn open(cni: &Cni, engine: &Engine) -> Result<()> {
+    ready(engine).await?;
     if let Err(error) = cni.collect().await {
         warn!(%error, "what earlier calls have left behind is still there");
     }
-    let bridge = async move { wanted.keep(&database, made, &bridge_repairs).await };
-    Ok(Started { listener, cni, bridge: Box::pin(bridge) })
+    cni.open();
+    Ok(())
 }
 
 /// This Node, as soon as Kubernetes has given it a Pod subnet.

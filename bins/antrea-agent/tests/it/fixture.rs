@@ -20,7 +20,7 @@ pub(crate) const OUTSIDE_IP: &str = "192.168.77.254";
 
 pub(crate) struct Node {
     pub(crate) netns: Netns,
-    _outside: Netns,
+    pub(crate) outside: Netns,
     pub(crate) ovs: Ovs,
     pub(crate) api: ApiServer,
     agent: Option<Process>,
@@ -73,7 +73,7 @@ impl Node {
             dir.path().join("kubeconfig").display(),
         );
         fs::write(dir.path().join("antrea-agent.conf"), text).unwrap();
-        Self { netns, _outside: outside, ovs, api, agent: None, dir, runtime }
+        Self { netns, outside, ovs, api, agent: None, dir, runtime }
     }
 
     pub(crate) fn start_agent(&mut self) {
@@ -106,6 +106,11 @@ impl Node {
     /// What the agent has logged, since it was first started.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("agent.log")).unwrap_or_default()
+    }
+
+    /// A file of the agent.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
     }
 
     /// Waits until the agent's log says something.
