@@ -35,6 +35,12 @@ pub struct RequestError {
     source: Box<kube::Error>,
 }
 
+impl RequestError {
+    pub(crate) fn new(kind: &'static str, name: &str, error: kube::Error) -> Self {
+        Self { kind, name: name.to_owned(), source: Box::new(error) }
+    }
+}
+
 /// A client of the API server.
 #[derive(Clone)]
 pub struct Client {
@@ -61,10 +67,20 @@ impl Client {
 
     /// The object of a kind that is in no namespace, if it is there.
     pub async fn get<T: Watched>(&self, name: &str) -> Result<Option<T>, RequestError> {
-        let api: Api<Wire<T>> = Api::all(self.kube.clone());
-        let found = api.get_opt(name).await;
-        let found =
-            found.map_err(|error| RequestError { kind: T::KIND, name: name.to_owned(), source: Box::new(error) })?;
-        Ok(found.map(|wire| wire.object))
+        self.get_in("", name).await
+    }
+
+    /// The object of a kind in a namespace, if it is there.
+    pub async fn get_in<T: Watched>(&self, namespace: &str, name: &str) -> Result<Option<T>, RequestError> {
+        let found = self.api::<T>(namespace).get_opt(name).await;
+        Ok(found.map_err(|error| RequestError::new(T::KIND, name, error))?.map(|wire| wire.object))
+    }
+
+    /// The objects of a kind in a namespace, or in all if it is empty.
+    pub(crate) fn api<T: Watched>(&self, namespace: &str) -> Api<Wire<T>> {
+        match namespace {
+            "" => Api::all_with(self.kube.clone(), &()),
+            namespace => Api::namespaced_with(self.kube.clone(), namespace, &()),
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use serde::de::DeserializeOwned;
 use types::ObjectName;
+use types::config_map::ConfigMap;
 use types::network_policy::NetworkPolicy;
 use types::node::{Namespace, Node};
 use types::pod::Pod;
@@ -40,6 +41,7 @@ macro_rules! watched {
 }
 
 watched! {
+    ConfigMap: "" "v1" "configmaps";
     Namespace: "" "v1" "namespaces";
     Node: "" "v1" "nodes";
     Pod: "" "v1" "pods";

@@ -17,6 +17,8 @@ use crate::wire::Wire;
 /// Which objects of a kind are meant.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Only {
+    /// A namespace; all if empty.
+    pub namespace: String,
     /// A label selector; all if empty.
     pub labels: String,
     /// A field selector; all if empty.
@@ -49,7 +51,7 @@ pub struct Watch<T: Watched> {
 }
 
 impl Client {
-    /// Watches a kind in all namespaces.
+    /// Watches the objects of a kind that are meant.
     pub fn watch<T: Watched>(&self, only: &Only) -> Watch<T> {
         let mut config = watcher::Config::default();
         if !only.labels.is_empty() {
@@ -58,7 +60,7 @@ impl Client {
         if !only.fields.is_empty() {
             config = config.fields(&only.fields);
         }
-        let api: Api<Wire<T>> = Api::all(self.kube.clone());
+        let api: Api<Wire<T>> = self.api(&only.namespace);
         Watch {
             events: watcher(api, config).default_backoff().boxed(),
             known: BTreeSet::new(),

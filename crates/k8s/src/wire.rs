@@ -50,7 +50,8 @@ impl<'de, T: Watched> Deserialize<'de> for Wire<T> {
 
 impl<T: Watched> kube::Resource for Wire<T> {
     type DynamicType = ();
-    type Scope = k8s_openapi::ClusterResourceScope;
+    // Whether it is in a namespace is the caller's to know.
+    type Scope = kube::core::DynamicResourceScope;
 
     fn kind((): &()) -> Cow<'_, str> {
         T::KIND.into()

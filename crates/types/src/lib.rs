@@ -10,6 +10,7 @@
 //!
 //! *Not here.* What the objects mean together (crates `selector`, `policy`, `proxy`).
 
+pub mod config_map;
 pub mod control;
 pub mod host;
 pub mod meta;

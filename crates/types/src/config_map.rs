@@ -1,0 +1,17 @@
+//! ConfigMaps.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::meta::Metadata;
+
+/// A ConfigMap.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ConfigMap {
+    /// Name and namespace.
+    pub metadata: Metadata,
+    /// What it says.
+    pub data: BTreeMap<String, String>,
+}
