@@ -77,7 +77,7 @@ lab-long: setup ## Agents killed 200 times and switches 20 times in a lab, while
 
 .PHONY: policy-long
 policy-long: ## Random histories of a cluster, 10,000 steps and checked at every 100th (STEPS=n, SEED=n), 2,000 short ones (CASES=n)
-	STEPS=$${STEPS:-10000} PROPTEST_CASES=$${CASES:-2000} $(CARGO) test --locked -p policy churn -- --nocapture
+	STEPS=$${STEPS:-10000} PROPTEST_CASES=$${CASES:-2000} $(CARGO) test --locked -p policy -p node -- --nocapture churn history on_the_way
 
 .PHONY: fuzz
 fuzz: setup ## Fuzz every decoder, a million executions each (RUNS=n)

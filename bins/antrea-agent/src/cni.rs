@@ -97,7 +97,8 @@ impl Cni {
         if progress.ready {
             return Ok(());
         }
-        let details = "antrea-agent is waiting for Open vSwitch or for the Kubernetes API; its log says for what";
+        let details =
+            "antrea-agent waits for Open vSwitch, the Kubernetes API or antrea-controller; its log says for what";
         Err(Error::try_again("the network of this Node is not ready", details))
     }
 
@@ -132,6 +133,7 @@ impl Cni {
             name: interface_name(&call.pod.name, container),
             container: container.to_owned(),
             pod: ObjectName { namespace: call.pod.namespace.clone(), name: call.pod.name.clone() },
+            uid: call.pod.uid.clone(),
             mac: mac_for(*first),
             addresses,
             device: device.to_owned(),
@@ -192,11 +194,22 @@ impl Cni {
             self.engine.tell(Event::Attached(port.interface(number))).await;
             self.engine.installed(Owner::Interface(port.name.clone())).await.map_err(failed)
         };
-        let late = |_| {
-            let message = format!("Open vSwitch has not connected interface {} within {PATIENCE:?}", port.name);
-            Error::try_again(message, "is ovs-vswitchd running? antrea-agent's log has more")
-        };
-        timeout(PATIENCE, connected).await.map_err(late)?
+        match timeout(PATIENCE, connected).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(self.late(port).await),
+        }
+    }
+
+    /// Why a port is not connected yet.
+    async fn late(&self, port: &PodPort) -> Error {
+        let owner = Owner::Interface(port.name.clone());
+        if self.engine.look(move |brain| brain.is_held(&owner)).await.unwrap_or_default() {
+            let message =
+                format!("antrea-controller has not said within {PATIENCE:?} which policies Pod {} has", port.pod);
+            return Error::try_again(message, "is it running, and does it see the Pod? antrea-agent's log has more");
+        }
+        let message = format!("Open vSwitch has not connected interface {} within {PATIENCE:?}", port.name);
+        Error::try_again(message, "is ovs-vswitchd running? antrea-agent's log has more")
     }
 
     /// Removes a port and its flows, if they are there, and begins to remove its cable.

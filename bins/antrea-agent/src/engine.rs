@@ -10,9 +10,13 @@ use node::{Brain, Event, Owner};
 use openflow::flow::FlowRequest;
 use ovs::backoff::Backoff;
 use ovs::switch::{BundleError, Events, RequestError, Switch};
+use policy::OutOfStep;
 use telemetry::metrics::Histogram;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, info, warn};
+use types::control::Batch;
+use types::network_policy::NetworkPolicy;
+use types::pod::Pod;
 
 /// How many commands wait; whoever has one more waits with it.
 const QUEUE: usize = 1024;
@@ -25,6 +29,10 @@ enum Command {
     Event(Event),
     /// Tell when the switch holds all that an owner wants.
     Installed(Owner, oneshot::Sender<Result<(), String>>),
+    /// The controller says this; if `first`, it counts only where nothing was said before.
+    Enforce { batch: Batch, first: bool, sender: oneshot::Sender<Result<(), OutOfStep>> },
+    /// While there is no controller: a Pod that waits for it, and the policies of its namespace.
+    Presume(Box<Pod>, Vec<NetworkPolicy>),
     /// Look at the brain.
     Look(Box<dyn FnOnce(&Brain) + Send>),
 }
@@ -36,6 +44,10 @@ pub(crate) struct Progress {
     pub(crate) host_version: u64,
     /// Whether the switch holds what it should, and every source has been in sync: Pods can be attached.
     pub(crate) ready: bool,
+    /// The version of policies that the switch enforces.
+    pub(crate) enforced: u64,
+    /// Pods that wait until the controller has seen them.
+    pub(crate) held: usize,
 }
 
 /// What the switch was told since the start.
@@ -85,6 +97,7 @@ impl Engine {
             told: false,
             complained: BTreeSet::new(),
             waiters: Vec::new(),
+            enforced: 0,
             backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(5)),
             retry_at: None,
         };
@@ -96,6 +109,28 @@ impl Engine {
     pub(crate) async fn tell(&self, event: Event) {
         // Fails only when the agent stops, and then nobody has to know.
         let _ = self.commands.send(Command::Event(event)).await;
+    }
+
+    /// The controller says this of policies.
+    pub(crate) async fn enforce(&self, batch: Batch) -> Result<(), OutOfStep> {
+        self.send_policies(batch, false).await
+    }
+
+    /// This is what the controller said some time ago; it counts if nothing newer was said.
+    pub(crate) async fn enforce_remembered(&self, batch: Batch) -> Result<(), OutOfStep> {
+        self.send_policies(batch, true).await
+    }
+
+    async fn send_policies(&self, batch: Batch, first: bool) -> Result<(), OutOfStep> {
+        let (sender, receiver) = oneshot::channel();
+        let _ = self.commands.send(Command::Enforce { batch, first, sender }).await;
+        // Fails only when the agent stops.
+        receiver.await.unwrap_or(Ok(()))
+    }
+
+    /// There is no controller: a Pod that waits for it is judged by the policies of its namespace.
+    pub(crate) async fn presume(&self, pod: Pod, policies: Vec<NetworkPolicy>) {
+        let _ = self.commands.send(Command::Presume(Box::new(pod), policies)).await;
     }
 
     /// Waits until the switch holds all that an owner wants; says why, if it refuses to.
@@ -134,6 +169,8 @@ struct Worker {
     complained: BTreeSet<String>,
     /// Who waits until the switch holds what an owner wants.
     waiters: Vec<(Owner, oneshot::Sender<Result<(), String>>)>,
+    /// The version of policies that the switch enforces.
+    enforced: u64,
     backoff: Backoff,
     retry_at: Option<Instant>,
 }
@@ -185,6 +222,16 @@ impl Worker {
                 self.brain.handle(event);
             }
             Command::Installed(owner, sender) => self.waiters.push((owner, sender)),
+            Command::Enforce { batch, first, sender } => {
+                self.told = true;
+                let known = self.brain.policy_version() > 0;
+                let outcome = if first && known { Ok(()) } else { self.brain.enforce(&batch) };
+                let _ = sender.send(outcome);
+            }
+            Command::Presume(pod, policies) => {
+                self.told = true;
+                self.brain.presume(*pod, &policies);
+            }
             Command::Look(look) => look(&self.brain),
         }
     }
@@ -204,7 +251,7 @@ impl Worker {
             if let Err(error) = self.list().await {
                 return self.try_later("list the switch", &error);
             }
-            self.brain.switch().end_resync();
+            self.brain.end_resync();
         }
         while let Some(patch) = self.brain.switch().patch() {
             let started = Instant::now();
@@ -236,6 +283,7 @@ impl Worker {
                 }
             }
         }
+        self.enforced = self.brain.policy_version();
         self.answer();
     }
 
@@ -249,7 +297,7 @@ impl Worker {
         let mut dump = self.switch.dump_flows(FlowRequest::default()).await?;
         while let Some(stats) = dump.next().await? {
             flows += 1;
-            let _ = self.brain.switch().observe_flow(&stats.flow);
+            let _ = self.brain.observe_flow(&stats.flow);
         }
         info!(groups, flows, "the switch was listed");
         Ok(())
@@ -271,7 +319,13 @@ impl Worker {
             return;
         }
         let rejections = self.brain.switch().rejections();
-        for (owner, sender) in self.waiters.drain(..) {
+        for (owner, sender) in std::mem::take(&mut self.waiters) {
+            if self.brain.is_held(&owner) {
+                if !sender.is_closed() {
+                    self.waiters.push((owner, sender));
+                }
+                continue;
+            }
             let refused = rejections.iter().find(|rejection| rejection.owners.contains(&owner));
             // Whoever does not wait any more does not need the answer.
             let _ = sender.send(match refused {
@@ -293,8 +347,9 @@ impl Worker {
     fn report(&mut self) {
         let host_version = self.brain.host_version();
         let ready = self.brain.is_synced() && !self.brain.switch().needs_resync();
+        let (enforced, held) = (self.enforced, self.brain.held().count());
         self.progress.send_if_modified(|progress| {
-            let next = Progress { host_version, ready };
+            let next = Progress { host_version, ready, enforced, held };
             let changed = *progress != next;
             *progress = next;
             changed

@@ -3,7 +3,7 @@
 //! *Role.* Flags, configuration, and the wiring of the crates that do the work.
 //!
 //! *Invariants.* What the configuration says and cannot be done is an error at the start. Nothing is read from the environment
-//! but `NODE_NAME`, `RUST_LOG` and what the Kubernetes client looks at. OVSDB remembers the Pods, the switch their flows: an
+//! but `NODE_NAME`, `POD_NAMESPACE`, `RUST_LOG` and what the Kubernetes client looks at. OVSDB remembers the Pods, the switch their flows: an
 //! agent that is killed and started again sends nothing where nothing changed. When it stops, the Node goes on working.
 //!
 //! *Not here.* Decisions (crate `node`), and whatever touches the kernel, the switch or a server (the rim crates).
@@ -11,6 +11,7 @@
 mod bridge;
 mod cni;
 mod config;
+mod control;
 mod engine;
 mod install_cni;
 mod ports;

@@ -28,6 +28,8 @@ mod key {
     pub(super) const MAC: &str = "attached-mac";
     pub(super) const DEVICE: &str = "if-dev";
     pub(super) const NETNS: &str = "net-ns";
+    /// Ours.
+    pub(super) const UID: &str = "pod-uid";
 }
 
 /// A Pod's port.
@@ -39,6 +41,8 @@ pub(crate) struct PodPort {
     pub(crate) container: String,
     /// The Pod.
     pub(crate) pod: ObjectName,
+    /// What tells it from others of its name; empty where the runtime did not say.
+    pub(crate) uid: String,
     /// The Pod's addresses.
     pub(crate) addresses: Vec<IpAddr>,
     /// The Pod's Ethernet address.
@@ -60,6 +64,7 @@ impl PodPort {
             (key::MAC, self.mac.to_string()),
             (key::DEVICE, self.device.clone()),
             (key::NETNS, self.netns.clone()),
+            (key::UID, self.uid.clone()),
         ]
         .into_iter()
         .map(|(key, value)| (key.to_owned(), value))
@@ -86,6 +91,7 @@ impl PodPort {
                     .map_err(|_| format!("external_ids:{}: `{mac}` is not an Ethernet address", key::MAC))?,
                 device: ids.get(key::DEVICE).cloned().unwrap_or_else(|| "eth0".to_owned()),
                 netns: ids.get(key::NETNS).cloned().unwrap_or_default(),
+                uid: ids.get(key::UID).cloned().unwrap_or_default(),
             })
         };
         Some(read())
@@ -96,6 +102,7 @@ impl PodPort {
         node::Interface {
             name: self.name.clone(),
             pod: self.pod.clone(),
+            uid: self.uid.clone(),
             port: OfPort(port.into()),
             mac: self.mac,
             addresses: self.addresses.clone(),

@@ -1,6 +1,7 @@
 //! What the agent tells on loopback: health, metrics, and what `antctl` asks for.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,6 +24,8 @@ pub(crate) struct Rest {
     pub(crate) upkeep: watch::Receiver<Upkeep>,
     pub(crate) bridge_repairs: Arc<AtomicU64>,
     pub(crate) database: watch::Receiver<Status>,
+    /// The controller that is followed.
+    pub(crate) controller: watch::Receiver<Option<SocketAddr>>,
 }
 
 impl Answers for Rest {
@@ -32,7 +35,11 @@ impl Answers for Rest {
             "/healthz" | "/livez" => Answer::health(self.engine.look(|_| ()).await.map_err(|error| error.to_string())),
             "/readyz" => Answer::health(self.readiness().await),
             "/metrics" => Answer::metrics(self.metrics().await),
-            "/v1/agentinfo" => self.tell(agent_info).await?,
+            "/v1/agentinfo" => {
+                let controller = *self.controller.borrow();
+                self.tell(move |brain| agent_info(brain, controller)).await?
+            }
+            "/v1/networkpolicies" => self.tell(network_policies).await?,
             "/v1/podinterfaces" => self.tell(pod_interfaces).await?,
             "/v1/ovsflows" => self.tell(flows).await?,
             _ => return None,
@@ -42,7 +49,7 @@ impl Answers for Rest {
 }
 
 impl Rest {
-    async fn tell(&self, look: fn(&Brain) -> Value) -> Option<Answer> {
+    async fn tell(&self, look: impl FnOnce(&Brain) -> Value + Send + 'static) -> Option<Answer> {
         let told = self.engine.look(look).await.ok()?;
         Some(Answer::json(format!("{told:#}\n")))
     }
@@ -68,11 +75,18 @@ impl Rest {
             for flow in brain.desired_flows() {
                 *tables.entry(flow.table).or_default() += 1;
             }
-            (brain.interfaces().count(), tables, brain.service_counts())
+            let policies = (brain.replica().policies().len(), brain.rule_counts());
+            (brain.interfaces().count(), tables, brain.service_counts(), policies)
         });
-        let (pods, tables, (services, endpoints)) = looked.await.unwrap_or_default();
+        let (pods, tables, (services, endpoints), (policies, (ingress, egress))) = looked.await.unwrap_or_default();
         let mut page = Page::default();
         page.number(Kind::Gauge, ("antrea_agent_local_pod_count", "Pods of this Node that are attached."), pods);
+        let of = "Policies that apply to Pods of this Node.";
+        page.number(Kind::Gauge, ("antrea_agent_networkpolicy_count", of), policies);
+        let of = "Rules of what comes in that this Node enforces.";
+        page.number(Kind::Gauge, ("antrea_agent_ingress_networkpolicy_rule_count", of), ingress);
+        let of = "Rules of what goes out that this Node enforces.";
+        page.number(Kind::Gauge, ("antrea_agent_egress_networkpolicy_rule_count", of), egress);
         let total: u64 = tables.values().sum();
         page.number(Kind::Gauge, ("antrea_agent_ovs_total_flow_count", "Flows of this Node."), total);
         let named: Vec<(String, String, u64)> = tables
@@ -122,7 +136,7 @@ impl Counters {
     }
 }
 
-fn agent_info(brain: &Brain) -> Value {
+fn agent_info(brain: &Brain, controller: Option<SocketAddr>) -> Value {
     let own = brain.own();
     let subnets: Vec<String> = own.families().map(|address| address.pod_cidr.to_string()).collect();
     let problems: Vec<String> = brain.problems().iter().map(ToString::to_string).collect();
@@ -135,6 +149,13 @@ fn agent_info(brain: &Brain) -> Value {
         "nodeRef": {"kind": "Node", "name": own.name},
         "nodeSubnets": subnets,
         "localPodNum": brain.interfaces().count(),
+        "networkPolicyControllerInfo": {
+            "networkPolicyNum": brain.replica().policies().len(),
+            "addressGroupNum": brain.replica().addresses().len(),
+            "appliedToGroupNum": brain.replica().applied_to().len(),
+        },
+        "controller": controller.map(|address| address.to_string()),
+        "podsThatWaitForPolicies": brain.held().map(|interface| interface.pod.to_string()).collect::<Vec<_>>(),
         "networkInfo": {"transportInterface": own.transport_device, "podMTU": own.mtu},
         "peers": peers.collect::<Vec<_>>(),
         "problems": problems,
@@ -153,6 +174,19 @@ fn pod_interfaces(brain: &Brain) -> Value {
         })
     };
     brain.interfaces().map(interface).collect::<Vec<_>>().into()
+}
+
+fn network_policies(brain: &Brain) -> Value {
+    let policy = |policy: types::control::Report| {
+        json!({
+            "namespace": policy.policy.namespace,
+            "name": policy.policy.name,
+            "uid": policy.uid,
+            "generation": policy.generation,
+            "problem": policy.problem,
+        })
+    };
+    brain.reports().into_iter().map(policy).collect::<Vec<_>>().into()
 }
 
 fn flows(brain: &Brain) -> Value {

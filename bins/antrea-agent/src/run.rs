@@ -22,6 +22,7 @@ use types::node::Node;
 use crate::bridge::{self, BridgeError, Made, Wanted};
 use crate::cni::Cni;
 use crate::config::{self, Config, EncapMode};
+use crate::control::{Control, Memory};
 use crate::engine::{Counters, Engine};
 use crate::ports::Ports;
 use crate::rest::Rest;
@@ -36,6 +37,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The file beside the CNI socket that lets root ask the agent questions.
 const TOKEN: &str = "loopback-client-token";
+/// The directory beside the CNI socket with what the controller said last.
+const MEMORY: &str = "networkpolicy";
 /// Calls that wait for the kernel at a time.
 const BLOCKING: usize = 16;
 
@@ -64,6 +67,11 @@ fn node_name() -> Result<String> {
             Ok(name.trim().to_ascii_lowercase())
         }
     }
+}
+
+/// Where the controller is: in the agent's own namespace.
+fn namespace() -> String {
+    std::env::var("POD_NAMESPACE").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "kube-system".to_owned())
 }
 
 async fn work(config: &Config, name: &str) -> Result<()> {
@@ -143,6 +151,17 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     let (status, upkeep) = watch::channel(Upkeep::default());
     tokio::spawn(upkeep::keep(engine.clone(), config.host_gateway.clone(), status));
 
+    let (followed, controller) = watch::channel(None);
+    let control = Control {
+        client,
+        engine: engine.clone(),
+        node: name.to_owned(),
+        namespace: namespace(),
+        memory: Memory::new(config.cni_socket.with_file_name(MEMORY)),
+        followed,
+    };
+    tokio::spawn(control.run());
+
     let token = config.cni_socket.with_file_name(TOKEN);
     let server = telemetry::server::Server::bind(config.api_port, &token).await?;
     tokio::spawn(server.serve(Rest {
@@ -151,6 +170,7 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
         upkeep,
         bridge_repairs: Arc::clone(&bridge_repairs),
         database: database.status(),
+        controller,
     }));
 
     let cni = Cni::new(own, engine.clone(), ports, pool);

@@ -10,6 +10,7 @@ use api::control::server::{Controller, Refusal};
 use k8s::{Access, Client, User};
 use tokio::time::Instant;
 use tracing::info;
+use types::ObjectName;
 use types::control::Report;
 use types::pod::Pod;
 
@@ -103,7 +104,8 @@ impl Door {
         // Older API servers name the Pod only.
         let namespace = user.name.strip_prefix(ACCOUNT).and_then(|name| name.split(':').next());
         if let (Some(pod), Some(namespace)) = (one(POD), namespace) {
-            let pod = self.client.get_in::<Pod>(namespace, &pod).await.map_err(unavailable)?;
+            let pod = ObjectName { namespace: namespace.to_owned(), name: pod };
+            let pod = self.client.get::<Pod>(&pod).await.map_err(unavailable)?;
             if let Some(node) = pod.map(|pod| pod.spec.node_name).filter(|node| !node.is_empty()) {
                 return Ok(node);
             }

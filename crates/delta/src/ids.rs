@@ -128,6 +128,11 @@ impl<K: StableKey + Ord + Clone> Ids<K> {
         }
     }
 
+    /// Whether a number is somebody's, or may be.
+    pub fn is_known(&self, id: u32) -> bool {
+        self.numbers.contains_key(&id)
+    }
+
     /// A key needs its number no more. Nobody else gets it before [`Ids::retired`]; the key itself does.
     pub fn release(&mut self, key: &K) -> Option<u32> {
         let id = self.get(key)?;

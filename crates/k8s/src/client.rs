@@ -3,8 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use kube::Api;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::api::ListParams;
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use secrecy::ExposeSecret;
 use thiserror::Error;
+use types::ObjectName;
 
 use crate::kinds::Watched;
 use crate::wire::Wire;
@@ -41,10 +44,22 @@ impl RequestError {
     }
 }
 
+/// Why there is no token.
+#[derive(Debug, Error)]
+pub enum TokenError {
+    /// Its file cannot be read.
+    #[error("token {0}: {1}")]
+    File(PathBuf, #[source] std::io::Error),
+    /// The client is known by something else, such as a certificate.
+    #[error("the kubeconfig has neither `token` nor `tokenFile` for its user")]
+    None,
+}
+
 /// A client of the API server.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) kube: kube::Client,
+    auth: AuthInfo,
 }
 
 impl Client {
@@ -61,22 +76,34 @@ impl Client {
         if let Some(server) = server {
             config.cluster_url = server.parse().map_err(|_| ConnectError::Override(server.to_owned()))?;
         }
+        let auth = config.auth_info.clone();
         let kube = kube::Client::try_from(config).map_err(|error| ConnectError::Client(Box::new(error)))?;
-        Ok(Self { kube })
+        Ok(Self { kube, auth })
     }
 
-    /// The object of a kind that is in no namespace, if it is there.
-    pub async fn get<T: Watched>(&self, name: &str) -> Result<Option<T>, RequestError> {
-        self.get_in("", name).await
+    /// The object of this name, if it is there; of a kind without namespaces, if that is empty.
+    pub async fn get<T: Watched>(&self, name: &ObjectName) -> Result<Option<T>, RequestError> {
+        let found = self.api::<T>(&name.namespace).get_opt(&name.name).await;
+        Ok(found.map_err(|error| RequestError::new(T::KIND, &name.to_string(), error))?.map(|wire| wire.object))
     }
 
-    /// The object of a kind in a namespace, if it is there.
-    pub async fn get_in<T: Watched>(&self, namespace: &str, name: &str) -> Result<Option<T>, RequestError> {
-        let found = self.api::<T>(namespace).get_opt(name).await;
-        Ok(found.map_err(|error| RequestError::new(T::KIND, name, error))?.map(|wire| wire.object))
+    /// All objects of a kind in a namespace.
+    pub async fn all<T: Watched>(&self, namespace: &str) -> Result<Vec<T>, RequestError> {
+        let found = self.api::<T>(namespace).list(&ListParams::default()).await;
+        let found = found.map_err(|error| RequestError::new(T::PLURAL, namespace, error))?;
+        Ok(found.items.into_iter().map(|wire| wire.object).collect())
     }
 
-    /// The objects of a kind in a namespace, or in all if it is empty.
+    /// The token by which the API server knows this client, as it is now: others may be shown it, too.
+    pub async fn token(&self) -> Result<String, TokenError> {
+        if let Some(path) = &self.auth.token_file {
+            let read = tokio::fs::read_to_string(path).await;
+            return read.map(|token| token.trim().to_owned()).map_err(|error| TokenError::File(path.into(), error));
+        }
+        let token = self.auth.token.as_ref().map(|token| token.expose_secret().to_owned());
+        token.ok_or(TokenError::None)
+    }
+
     pub(crate) fn api<T: Watched>(&self, namespace: &str) -> Api<Wire<T>> {
         match namespace {
             "" => Api::all_with(self.kube.clone(), &()),

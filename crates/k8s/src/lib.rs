@@ -20,7 +20,7 @@ mod watch;
 mod wire;
 mod write;
 
-pub use client::{Client, ConnectError, RequestError};
+pub use client::{Client, ConnectError, RequestError, TokenError};
 pub use kinds::Watched;
 pub use review::{Access, User};
 pub use watch::{Notice, Only, Watch};

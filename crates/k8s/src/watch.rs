@@ -51,7 +51,7 @@ pub struct Watch<T: Watched> {
 }
 
 impl Client {
-    /// Watches the objects of a kind that are meant.
+    /// Watches a kind.
     pub fn watch<T: Watched>(&self, only: &Only) -> Watch<T> {
         let mut config = watcher::Config::default();
         if !only.labels.is_empty() {

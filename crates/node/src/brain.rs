@@ -1,5 +1,7 @@
 //! From what is known to what should be.
 
+mod enforcement;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
@@ -7,8 +9,8 @@ use std::net::IpAddr;
 use delta::{Exhausted, State};
 use openflow::flow::Flow;
 use pipeline::Pipeline;
-use pipeline::model::Pod;
 use pipeline::tables::Table;
+use types::control::GroupId;
 use types::node::Node;
 use types::service::{EndpointSlice, Service};
 use types::{InvalidField, ObjectName};
@@ -18,6 +20,7 @@ use crate::event::{Change, Event, Interface, Source};
 use crate::host;
 use crate::owner::{Owner, ServiceKey};
 use crate::peers::{PeerNode, peers};
+use crate::policies::Policies;
 use crate::services::{Services, key};
 
 /// Something that cannot be done as it was asked.
@@ -31,6 +34,10 @@ pub enum Problem {
     Address(IpAddr, String, String),
     /// This Node's own addresses are others than those that the agent has started with.
     Restart(String),
+    /// A policy names a group that the controller has not told of: what needs it is not allowed.
+    Group(ObjectName, GroupId),
+    /// There are more rules than the switch has numbers.
+    Rules(Exhausted),
 }
 
 impl fmt::Display for Problem {
@@ -42,6 +49,10 @@ impl fmt::Display for Problem {
                 write!(f, "interface {loser}: its address {address} is that of {keeper}, which keeps it")
             }
             Problem::Restart(why) => write!(f, "{why}: the agent has to be restarted"),
+            Problem::Group(policy, group) => {
+                write!(f, "NetworkPolicy {policy}: its group {group} is not known yet; what needs it is not allowed")
+            }
+            Problem::Rules(exhausted) => write!(f, "NetworkPolicies: {exhausted}"),
         }
     }
 }
@@ -56,6 +67,12 @@ pub struct Brain {
     peers: BTreeMap<String, PeerNode>,
     node_problems: Vec<InvalidField>,
     interfaces: BTreeMap<String, Interface>,
+    /// The interfaces that are connected, since the policies of their Pods are known.
+    admitted: BTreeSet<String>,
+    policies: Policies,
+    policy_version: u64,
+    /// Nobody enforces policies in this cluster.
+    unpoliced: bool,
     services: BTreeMap<ObjectName, Box<Service>>,
     /// By Service, then by slice.
     slices: BTreeMap<ObjectName, BTreeMap<ObjectName, EndpointSlice>>,
@@ -83,6 +100,10 @@ impl Brain {
             peers: BTreeMap::new(),
             node_problems: Vec::new(),
             interfaces: BTreeMap::new(),
+            admitted: BTreeSet::new(),
+            policies: Policies::new(),
+            policy_version: 0,
+            unpoliced: false,
             services: BTreeMap::new(),
             slices: BTreeMap::new(),
             slice_owners: BTreeMap::new(),
@@ -159,7 +180,12 @@ impl Brain {
         let nodes = self.node_problems.iter().cloned().map(Problem::Field);
         let own = self.nodes.get(&self.own.name).and_then(|node| self.own_problem(node));
         let services = self.service_problems.values().flatten().cloned();
-        own.into_iter().chain(nodes).chain(services).chain(self.address_problems()).collect()
+        own.into_iter()
+            .chain(nodes)
+            .chain(services)
+            .chain(self.address_problems())
+            .chain(self.policy_problems())
+            .collect()
     }
 
     /// Takes note of something.
@@ -170,6 +196,7 @@ impl Brain {
             Event::EndpointSlice(change) => self.slice(change),
             Event::Attached(interface) => self.attached(interface),
             Event::Detached(name) => self.detached(&name),
+            Event::Unpoliced => self.unpoliced(),
             Event::Synced(source) => self.source_synced(source),
         }
     }
@@ -187,9 +214,13 @@ impl Brain {
                 self.render_service(&service);
             }
         }
+        if matches!(source, Source::Policies | Source::Switch) {
+            self.enforce_everything();
+        }
         self.host_version += 1;
         if self.is_synced() {
             self.switch.allow_sweep();
+            self.policies.swept();
         }
     }
 
@@ -240,17 +271,25 @@ impl Brain {
 
     fn attached(&mut self, interface: Interface) {
         let name = interface.name.clone();
-        if self.interfaces.get(&name) == Some(&interface) {
+        let before = self.interfaces.get(&name);
+        if before == Some(&interface) {
             return;
         }
-        let pod = Pod { port: interface.port, mac: interface.mac, addresses: interface.addresses.clone() };
-        self.switch.set_flows(&Owner::Interface(name.clone()), self.pipeline.pod(&pod));
-        self.interfaces.insert(name, interface);
+        if before.is_some_and(|before| before.pod != interface.pod || before.uid != interface.uid) {
+            self.detached(&name);
+        }
+        let pod = interface.pod.clone();
+        self.interfaces.insert(name.clone(), interface);
+        self.enforce_for(&pod);
+        self.connect(&name);
     }
 
     fn detached(&mut self, name: &str) {
-        if self.interfaces.remove(name).is_some() {
+        if let Some(interface) = self.interfaces.remove(name) {
+            self.admitted.remove(name);
             self.switch.remove(&Owner::Interface(name.to_owned()));
+            self.switch.remove(&Owner::Isolation(name.to_owned()));
+            self.enforce_for(&interface.pod);
         }
     }
 

@@ -27,11 +27,16 @@ pub enum Source {
     EndpointSlices,
     /// The Pods that are attached to the bridge.
     Interfaces,
+    /// What the controller says of policies.
+    Policies,
+    /// What the switch held when the agent connected to it.
+    Switch,
 }
 
 impl Source {
     /// All that have to be in sync before anything is swept.
-    pub const ALL: [Source; 4] = [Source::Nodes, Source::Services, Source::EndpointSlices, Source::Interfaces];
+    pub const ALL: [Source; 6] =
+        [Source::Nodes, Source::Services, Source::EndpointSlices, Source::Interfaces, Source::Policies, Source::Switch];
 }
 
 /// A Pod's end at the bridge.
@@ -41,6 +46,8 @@ pub struct Interface {
     pub name: String,
     /// The Pod.
     pub pod: ObjectName,
+    /// What tells it from others of its name; empty where the runtime did not say.
+    pub uid: String,
     /// Its port on the bridge.
     pub port: Port,
     /// The Pod's Ethernet address.
@@ -62,6 +69,8 @@ pub enum Event {
     Attached(Interface),
     /// The interface with this name is no longer attached.
     Detached(String),
+    /// Nobody enforces policies in this cluster: Pods need not wait for them.
+    Unpoliced,
     /// Everything that a source knows has been said.
     Synced(Source),
 }

@@ -6,8 +6,9 @@
 //!
 //! *Invariants.* The descriptions depend on what is true now, never on the order in which it became known. An event recompiles
 //! what it touches and nothing else. Services are not compiled before all of them and all their endpoints are known, so that a
-//! restart never leads a connection astray. Nothing in the switch is swept before every source is in sync. What cannot be
-//! understood is a [`Problem`] that names the object and the field, and the rest works.
+//! restart never leads a connection astray. A Pod is connected only when the controller has seen it, and the policies that it named
+//! are in the same bundle or before. Nothing in the switch is swept before every source is in sync. What cannot be understood is a
+//! [`Problem`] that names the object and the field, and the rest works.
 //!
 //! *Not here.* Sockets, the kernel and the clock (crates `ovs`, `host`, `k8s`); how a flow looks (crate `pipeline`).
 
@@ -17,6 +18,7 @@ mod event;
 mod host;
 mod owner;
 mod peers;
+mod policies;
 mod services;
 
 pub use addressing::{Own, local_addresses, node_addresses, pod_cidrs, reserved};
@@ -24,4 +26,5 @@ pub use brain::{Brain, Problem};
 pub use event::{Change, Event, Interface, Source};
 pub use owner::{Owner, ServiceKey};
 pub use peers::{PeerNode, peers};
+pub use policies::rule_model;
 pub use services::{Rendered, Services};

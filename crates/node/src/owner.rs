@@ -31,12 +31,7 @@ impl StableKey for ServiceKey {
         self.service.namespace.feed(hash);
         self.service.name.feed(hash);
         self.port.feed(hash);
-        let protocol = match self.protocol {
-            Protocol::Tcp => 6u8,
-            Protocol::Udp => 17,
-            Protocol::Sctp => 132,
-        };
-        protocol.feed(hash);
+        self.protocol.number().feed(hash);
         u8::from(self.ipv6).feed(hash);
     }
 }
@@ -52,6 +47,10 @@ pub enum Owner {
     Peer(String),
     /// A Service.
     Service(ServiceKey),
+    /// The rule of a policy with this number.
+    Rule(u32),
+    /// The policies that isolate a Pod, by the name of its interface.
+    Isolation(String),
 }
 
 impl fmt::Display for Owner {
@@ -61,6 +60,8 @@ impl fmt::Display for Owner {
             Owner::Interface(name) => write!(f, "interface {name}"),
             Owner::Peer(name) => write!(f, "Node {name}"),
             Owner::Service(key) => write!(f, "Service {key}"),
+            Owner::Rule(id) => write!(f, "rule {id}"),
+            Owner::Isolation(name) => write!(f, "isolation of interface {name}"),
         }
     }
 }

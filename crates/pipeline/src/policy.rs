@@ -256,7 +256,8 @@ impl Rule {
             let parts = cidr::union(blocks.iter().filter(|block| Family::of(block.cidr.addr()) == family));
             parts.into_iter().map(|part| family.ip().within(field, part)).collect()
         });
-        let ports = self.ports.as_ref().map(|ports| ports.iter().flat_map(|ports| ports.matches(family)).collect());
+        let ports =
+            self.ports.as_ref().map(|ports| ports.iter().flat_map(|ports| destination(*ports, family)).collect());
         // A conjunction has at least two clauses.
         let any_peer = (peers.is_none() && ports.is_none()).then(|| vec![family.ip()]);
         let ends = match self.direction {
@@ -267,15 +268,13 @@ impl Rule {
     }
 }
 
-impl Ports {
-    fn matches(self, family: Family) -> Vec<Match> {
-        let packets = family.protocol(self.protocol);
-        match self.range {
-            None => vec![packets],
-            Some((first, last)) => masks(first, last)
-                .into_iter()
-                .map(|(value, mask)| packets.clone().with_masked(port_field(self.protocol), value, mask))
-                .collect(),
-        }
+fn destination(ports: Ports, family: Family) -> Vec<Match> {
+    let packets = family.protocol(ports.protocol);
+    match ports.range {
+        None => vec![packets],
+        Some((first, last)) => masks(first, last)
+            .into_iter()
+            .map(|(value, mask)| packets.clone().with_masked(port_field(ports.protocol), value, mask))
+            .collect(),
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use selector::Selector;
+use types::ObjectName;
 use types::control::GroupId;
 
 /// The namespace of Antrea's names of groups.
@@ -22,6 +23,11 @@ pub(crate) fn in_namespace(namespace: &str, pods: &Selector) -> GroupId {
 /// The name of the group of selected Pods in selected namespaces.
 pub(crate) fn in_namespaces(namespaces: &Selector, pods: &Selector) -> GroupId {
     named(format_args!("namespaceSelector={namespaces} And podSelector={pods}"))
+}
+
+/// The name of the group of one Pod alone.
+pub(crate) fn of_pod(pod: &ObjectName) -> GroupId {
+    named(format_args!("pod={pod}"))
 }
 
 /// A UUID of version 5: the beginning of a SHA-1 of the text, with version and variant in their places.

@@ -2,7 +2,7 @@
 //!
 //! *Role.* [`Brain`] follows what happens to Pods, Namespaces and policies, and tells each Node the groups and policies that it
 //! needs ([`types::control`]): a snapshot, then what changes. [`Replica`] is what a Node holds of it, and what it has to enforce.
-//! [`compute`] looks at everything at once: the reference that the others are measured against.
+//! [`presume`] is what a Node does without a controller. [`compute`] looks at everything at once: the reference that the others are measured against.
 //!
 //! *Invariants.* The result depends on the objects, not on their order, and not on the way to them. A change touches only the
 //! groups, policies and Nodes that it is about; what nobody needs any more is forgotten. A policy that cannot be understood is
@@ -15,6 +15,7 @@ mod brain;
 mod cluster;
 mod endpoint;
 mod group_id;
+mod presume;
 mod reading;
 mod replica;
 mod resolve;
@@ -23,6 +24,7 @@ mod rules;
 pub use brain::{Brain, Event, Held, Kind, Subscription, Superseded};
 pub use cluster::Cluster;
 pub use endpoint::Endpoint;
+pub use presume::presume;
 pub use replica::{Enforced, Groups, OutOfStep, Replica};
 pub use resolve::PolicyRule;
 pub use rules::{Computed, compute};

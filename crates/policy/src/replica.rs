@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use types::ObjectName;
 use types::control::{
-    Batch, Change, Direction, Group, GroupChange, GroupId, Member, PodChange, Policy, PolicyChange, Rule, Service,
+    Batch, Change, Direction, Group, GroupChange, GroupId, Member, PodChange, Policy, PolicyChange, Rule, Seen, Service,
 };
 
 use crate::resolve::{PolicyRule, Unresolved};
@@ -19,16 +19,27 @@ pub struct Replica {
     applied_to: Groups,
     addresses: Groups,
     policies: BTreeMap<ObjectName, Arc<Policy>>,
+    /// A batch did not fit.
+    lost: bool,
     seen: BTreeMap<ObjectName, String>,
 }
 
 /// What the controller says does not fit what the Node holds: something was lost, and only a snapshot helps.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{what} {name} is to be {change}, and is not there; a snapshot is needed")]
-pub struct OutOfStep {
-    what: &'static str,
-    name: String,
-    change: &'static str,
+pub enum OutOfStep {
+    /// Something is to be changed that is not there.
+    #[error("{what} {name} is to be {change}, and is not there; a snapshot is needed")]
+    Missing {
+        /// What kind of thing.
+        what: &'static str,
+        /// Which one.
+        name: String,
+        /// How it is to be changed.
+        change: &'static str,
+    },
+    /// An earlier batch did not fit.
+    #[error("something that was told before did not fit; a snapshot is needed")]
+    Lost,
 }
 
 /// What follows from what a Node holds.
@@ -47,7 +58,10 @@ impl Replica {
     pub fn apply(&mut self, batch: &Batch) -> Result<(), OutOfStep> {
         if batch.snapshot {
             *self = Self::default();
+        } else if self.lost {
+            return Err(OutOfStep::Lost);
         }
+        self.lost = true;
         for change in &batch.changes {
             match change {
                 Change::AppliedTo(change) => apply(&mut self.applied_to, "AppliedToGroup", change)?,
@@ -56,18 +70,19 @@ impl Replica {
                     self.policies.insert(policy.name.clone(), policy.clone());
                 }
                 Change::Policy(PolicyChange::Delete(name)) => {
-                    let missing = || OutOfStep { what: "policy", name: name.to_string(), change: "deleted" };
+                    let missing = || OutOfStep::Missing { what: "policy", name: name.to_string(), change: "deleted" };
                     self.policies.remove(&**name).ok_or_else(missing)?;
                 }
                 Change::Pod(PodChange::Seen(seen)) => {
                     self.seen.insert(seen.pod.clone(), seen.uid.clone());
                 }
                 Change::Pod(PodChange::Gone(name)) => {
-                    let missing = || OutOfStep { what: "Pod", name: name.to_string(), change: "gone" };
+                    let missing = || OutOfStep::Missing { what: "Pod", name: name.to_string(), change: "gone" };
                     self.seen.remove(&**name).ok_or_else(missing)?;
                 }
             }
         }
+        self.lost = false;
         Ok(())
     }
 
@@ -91,29 +106,52 @@ impl Replica {
         &self.seen
     }
 
+    /// All that is held, as a batch that another one can start with.
+    pub fn snapshot(&self) -> Batch {
+        let group = |(id, members): (&GroupId, &BTreeMap<ObjectName, Arc<Member>>)| {
+            GroupChange::Set(Arc::new(Group { id: *id, members: members.values().cloned().collect() }))
+        };
+        let addresses = self.addresses.iter().map(group).map(Change::Address);
+        let applied_to = self.applied_to.iter().map(group).map(Change::AppliedTo);
+        let policies = self.policies.values().cloned().map(PolicyChange::Set).map(Change::Policy);
+        let seen = self.seen.iter().map(|(pod, uid)| Seen { pod: pod.clone(), uid: uid.clone() });
+        let seen = seen.map(|seen| Change::Pod(PodChange::Seen(Arc::new(seen))));
+        Batch { snapshot: true, changes: addresses.chain(applied_to).chain(policies).chain(seen).collect() }
+    }
+
     /// All that follows from what is held.
     pub fn enforced(&self) -> Enforced {
         let mut enforced = Enforced::default();
         for policy in self.policies.values() {
-            let applied_to: BTreeMap<&ObjectName, &Member> = policy
-                .applied_to
-                .iter()
-                .filter_map(|id| self.applied_to.get(id))
-                .flat_map(|members| members.iter().map(|(name, member)| (name, &**member)))
-                .collect();
-            let lacking = policy.applied_to.iter().filter(|id| !self.applied_to.contains_key(id));
-            enforced.missing.extend(lacking.map(|id| (policy.name.clone(), *id)));
-            for direction in policy.isolates.directions() {
-                enforced.isolated.extend(applied_to.keys().map(|pod| (direction, (*pod).clone())));
+            let Enforced { rules, isolated, missing } = self.enforced_by(policy);
+            enforced.rules.extend(rules);
+            enforced.isolated.extend(isolated);
+            enforced.missing.extend(missing);
+        }
+        enforced
+    }
+
+    /// What follows from one policy that is held.
+    pub fn enforced_by(&self, policy: &Policy) -> Enforced {
+        let mut enforced = Enforced::default();
+        let applied_to: BTreeMap<&ObjectName, &Member> = policy
+            .applied_to
+            .iter()
+            .filter_map(|id| self.applied_to.get(id))
+            .flat_map(|members| members.iter().map(|(name, member)| (name, &**member)))
+            .collect();
+        let lacking = policy.applied_to.iter().filter(|id| !self.applied_to.contains_key(id));
+        enforced.missing.extend(lacking.map(|id| (policy.name.clone(), *id)));
+        for direction in policy.isolates.directions() {
+            enforced.isolated.extend(applied_to.keys().map(|pod| (direction, (*pod).clone())));
+        }
+        let applied_to: Vec<&Member> = applied_to.into_values().collect();
+        for rule in &policy.rules {
+            let missing: Vec<GroupId> = rule.groups().filter(|id| !self.addresses.contains_key(id)).collect();
+            if missing.is_empty() {
+                enforced.rules.extend(self.resolve(policy, rule, &applied_to));
             }
-            let applied_to: Vec<&Member> = applied_to.into_values().collect();
-            for rule in &policy.rules {
-                let missing: Vec<GroupId> = rule.groups().filter(|id| !self.addresses.contains_key(id)).collect();
-                if missing.is_empty() {
-                    enforced.rules.extend(self.resolve(policy, rule, &applied_to));
-                }
-                enforced.missing.extend(missing.into_iter().map(|id| (policy.name.clone(), id)));
-            }
+            enforced.missing.extend(missing.into_iter().map(|id| (policy.name.clone(), id)));
         }
         enforced
     }
@@ -139,7 +177,7 @@ impl Replica {
 }
 
 fn apply(groups: &mut Groups, what: &'static str, change: &GroupChange) -> Result<(), OutOfStep> {
-    let out_of_step = |id: GroupId, change| OutOfStep { what, name: id.to_string(), change };
+    let out_of_step = |id: GroupId, change| OutOfStep::Missing { what, name: id.to_string(), change };
     match change {
         GroupChange::Set(group) => {
             let Group { id, members } = &**group;
@@ -148,8 +186,11 @@ fn apply(groups: &mut Groups, what: &'static str, change: &GroupChange) -> Resul
         GroupChange::Patch(patch) => {
             let members = groups.get_mut(&patch.id).ok_or_else(|| out_of_step(patch.id, "patched"))?;
             for pod in &patch.removed {
-                let missing =
-                    || OutOfStep { what: "member", name: format!("{pod} of {what} {}", patch.id), change: "removed" };
+                let missing = || OutOfStep::Missing {
+                    what: "member",
+                    name: format!("{pod} of {what} {}", patch.id),
+                    change: "removed",
+                };
                 members.remove(pod).ok_or_else(missing)?;
             }
             members.extend(patch.added.iter().map(|member| (member.pod.clone(), member.clone())));

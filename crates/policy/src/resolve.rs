@@ -8,7 +8,7 @@ use types::meta::Protocol;
 
 /// What one rule of a policy allows. A rule with named ports may be several of these, as a name means other numbers to
 /// other Pods.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PolicyRule {
     /// The policy.
     pub policy: ObjectName,
@@ -136,5 +136,5 @@ fn covers(block: &IpBlock, address: &IpBlock) -> bool {
 }
 
 fn addresses(member: &Member) -> impl Iterator<Item = IpBlock> + '_ {
-    member.addresses.iter().map(|address| IpBlock { cidr: (*address).into(), except: Vec::new() })
+    member.addresses.iter().copied().map(IpBlock::from)
 }

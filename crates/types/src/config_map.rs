@@ -12,6 +12,6 @@ use crate::meta::Metadata;
 pub struct ConfigMap {
     /// Name and namespace.
     pub metadata: Metadata,
-    /// What it says.
+    /// Its texts.
     pub data: BTreeMap<String, String>,
 }

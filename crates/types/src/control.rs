@@ -85,6 +85,12 @@ pub struct IpBlock {
     pub except: Vec<IpNet>,
 }
 
+impl From<IpAddr> for IpBlock {
+    fn from(address: IpAddr) -> Self {
+        Self { cidr: address.into(), except: Vec::new() }
+    }
+}
+
 /// Destination ports of a protocol.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ports {

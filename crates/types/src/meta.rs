@@ -83,6 +83,17 @@ pub enum Protocol {
     Sctp,
 }
 
+impl Protocol {
+    /// Its number in packets.
+    pub fn number(self) -> u8 {
+        match self {
+            Protocol::Tcp => 6,
+            Protocol::Udp => 17,
+            Protocol::Sctp => 132,
+        }
+    }
+}
+
 /// Kubernetes writes a list that is required and empty as `null`.
 pub(crate) fn null_is_empty<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where

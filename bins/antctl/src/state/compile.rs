@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use anyhow::{Result, anyhow, bail};
-use node::{Own, local_addresses, node_addresses};
+use node::{Own, local_addresses, node_addresses, rule_model};
 use openflow::flow::Flow;
 use openflow::group::Group;
 use openflow::port::Port;
 use pipeline::Pipeline;
-use pipeline::model::{Applied, Direction, Gateway, IpBlock, Mode, Node, Pod, Ports, Protocol, Rule, RuleKind};
+use pipeline::model::{Applied, Gateway, Mode, Node, Pod};
 use policy::Cluster;
 use types::{Mac, ObjectName};
 
@@ -242,40 +242,23 @@ impl State {
         }
         let applied =
             |name: &ObjectName| pods.get(name).map(|pod| Applied { port: pod.port, addresses: pod.addresses.clone() });
-        for (direction_of, name) in &computed.isolated {
+        for (direction, name) in &computed.isolated {
             if let Some(pod) = applied(name) {
-                let owner = format!("isolated {} of Pod {name}", word(*direction_of));
-                compiled.add(&owner, pipeline.isolated(direction(*direction_of), &pod));
+                let owner = format!("isolated {} of Pod {name}", word(*direction));
+                compiled.add(&owner, pipeline.isolated(*direction, &pod));
             }
         }
         let mut id = 1;
-        for rule in &computed.rules {
+        for rule in computed.rules {
             let applied_to: BTreeSet<Applied> = rule.applied_to.iter().filter_map(applied).collect();
             if applied_to.is_empty() {
                 continue;
             }
-            let block = |block: &policy::IpBlock| IpBlock { cidr: block.cidr, except: block.except.clone() };
-            let ports = |ports: &policy::Ports| Ports { protocol: protocol(ports.protocol), range: ports.range };
-            let compiled_rule = Rule {
-                id,
-                direction: direction(rule.direction),
-                kind: RuleKind::Kubernetes,
-                applied_to,
-                peers: rule.peers.as_ref().map(|peers| peers.iter().map(block).collect()),
-                ports: rule.ports.as_ref().map(|list| list.iter().map(ports).collect()),
-            };
             let owner = format!("NetworkPolicy {} {}[{}] ({id})", rule.policy, word(rule.direction), rule.index);
-            compiled.add(&owner, pipeline.rule(&compiled_rule));
+            compiled.add(&owner, pipeline.rule(&rule_model(rule, id, applied_to)));
             id += 1;
         }
         Ok(())
-    }
-}
-
-fn direction(direction: policy::Direction) -> Direction {
-    match direction {
-        policy::Direction::Ingress => Direction::Ingress,
-        policy::Direction::Egress => Direction::Egress,
     }
 }
 
@@ -283,13 +266,5 @@ fn word(direction: policy::Direction) -> &'static str {
     match direction {
         policy::Direction::Ingress => "ingress",
         policy::Direction::Egress => "egress",
-    }
-}
-
-fn protocol(protocol: types::meta::Protocol) -> Protocol {
-    match protocol {
-        types::meta::Protocol::Tcp => Protocol::Tcp,
-        types::meta::Protocol::Udp => Protocol::Udp,
-        types::meta::Protocol::Sctp => Protocol::Sctp,
     }
 }

@@ -205,6 +205,8 @@ fn account(api: &ApiServer, dir: &Path) -> String {
             "ServiceAccount" => "serviceaccounts",
             "ClusterRole" => "clusterroles",
             "ClusterRoleBinding" => "clusterrolebindings",
+            "Role" => "roles",
+            "RoleBinding" => "rolebindings",
             "ConfigMap" => "configmaps",
             "DaemonSet" => "daemonsets",
             other => panic!("a {other} in the manifest"),

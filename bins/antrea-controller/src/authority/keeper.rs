@@ -42,7 +42,7 @@ impl Keeper {
             match self.obtain().await {
                 Ok(authorities) => return Arc::new(authorities),
                 Err(error) => {
-                    warn!("waiting for the authority of certificates in Secret {NAMESPACE}/{SECRET}: {error:#}")
+                    warn!("waiting for the authority of certificates in Secret {NAMESPACE}/{SECRET}: {error:#}");
                 }
             }
             sleep_until(Instant::now() + pause).await;
@@ -82,13 +82,13 @@ impl Keeper {
 
     async fn obtain(&self) -> Result<Authorities> {
         for _ in 0..2 {
-            if let Some(kept) = self.client.secret(&secret()).await? {
+            if let Some(kept) = self.client.secret(&named(SECRET)).await? {
                 let damaged =
                     || format!("Secret {NAMESPACE}/{SECRET} is damaged; delete it, and a new authority is made");
                 return Authorities::from_data(&kept.data).with_context(damaged);
             }
             let new = Authorities::new(now())?;
-            if self.client.write_secret(&secret(), None, new.to_data()?).await? == Outcome::Written {
+            if self.client.write_secret(&named(SECRET), None, new.to_data()?).await? == Outcome::Written {
                 info!("made an authority of certificates, in Secret {NAMESPACE}/{SECRET}");
                 self.publish(&new).await?;
                 return Ok(new);
@@ -99,14 +99,14 @@ impl Keeper {
     }
 
     async fn write(&self, authorities: &Authorities) -> Result<Outcome> {
-        let old = self.client.secret(&secret()).await?;
-        Ok(self.client.write_secret(&secret(), old.as_ref(), authorities.to_data()?).await?)
+        let old = self.client.secret(&named(SECRET)).await?;
+        Ok(self.client.write_secret(&named(SECRET), old.as_ref(), authorities.to_data()?).await?)
     }
 
     /// Tells everybody whom to believe.
     async fn publish(&self, authorities: &Authorities) -> Result<()> {
         let bundle = authorities.bundle();
-        let published = self.client.get_in::<ConfigMap>(NAMESPACE, CONFIG_MAP).await?;
+        let published = self.client.get::<ConfigMap>(&named(CONFIG_MAP)).await?;
         if published.as_ref().and_then(|map| map.data.get(CERTIFICATE)) != Some(&bundle) {
             let map = json!({
                 "apiVersion": "v1", "kind": "ConfigMap",
@@ -129,8 +129,8 @@ impl Keeper {
     }
 }
 
-fn secret() -> ObjectName {
-    ObjectName { namespace: NAMESPACE.to_owned(), name: SECRET.to_owned() }
+fn named(name: &str) -> ObjectName {
+    ObjectName { namespace: NAMESPACE.to_owned(), name: name.to_owned() }
 }
 
 /// The time, since 1970.

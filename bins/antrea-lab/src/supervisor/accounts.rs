@@ -18,7 +18,7 @@ use crate::state::Home;
 
 const MANIFEST: &str = include_str!("../../../../deploy/kubernetes/antrea-agent.yml");
 /// What of the manifest a lab has; the rest is how a cluster starts its agents.
-const KINDS: [&str; 3] = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding"];
+const KINDS: [&str; 5] = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
 const NAMESPACE: &str = "kube-system";
 const ACCOUNT: &str = "antrea-agent";
 /// How long a token is good; it is replaced after half of that.

@@ -5,6 +5,8 @@ use std::time::Duration;
 use apiserver::{ApiServer, Options};
 use k8s::{Client, Notice, Only};
 use serde_json::json;
+use types::ObjectName;
+use types::config_map::ConfigMap;
 use types::node::Node;
 use types::service::Service;
 
@@ -32,6 +34,10 @@ impl Cluster {
 
 async fn soon<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), work).await.expect("it takes too long")
+}
+
+fn node_name(name: &str) -> ObjectName {
+    ObjectName { namespace: String::new(), name: name.to_owned() }
 }
 
 fn name(node: Notice<Node>) -> String {
@@ -74,9 +80,26 @@ async fn selectors_are_the_servers() {
 async fn an_object_is_had_by_its_name() {
     let cluster = Cluster::start().await;
     cluster.add_node("a");
-    let found = soon(cluster.client.get::<Node>("a")).await.unwrap().unwrap();
+    let found = soon(cluster.client.get::<Node>(&node_name("a"))).await.unwrap().unwrap();
     assert_eq!(found.spec.pod_cidr, "10.10.1.0/24");
-    assert_eq!(soon(cluster.client.get::<Node>("b")).await.unwrap(), None);
+    assert_eq!(soon(cluster.client.get::<Node>(&node_name("b"))).await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_is_looked_at_alone() {
+    let cluster = Cluster::start().await;
+    for namespace in ["a", "b"] {
+        cluster.server.local().create("v1", "namespaces", "", json!({"metadata": {"name": namespace}})).unwrap();
+        let map = json!({"metadata": {"name": "m"}, "data": {"in": namespace}});
+        cluster.server.local().create("v1", "configmaps", namespace, map).unwrap();
+    }
+    let only = Only { namespace: "b".to_owned(), fields: "metadata.name=m".to_owned(), ..Only::default() };
+    let mut watch = cluster.client.watch::<ConfigMap>(&only);
+    let Notice::Set(found) = soon(watch.next()).await else { panic!("nothing is there") };
+    assert_eq!(found.data["in"], "b");
+    assert_eq!(soon(watch.next()).await, Notice::Synced);
+    let all = soon(cluster.client.all::<ConfigMap>("a")).await.unwrap();
+    assert!(all.iter().any(|map| map.data.get("in").is_some_and(|text| text == "a")) && !all.contains(&found));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -43,13 +43,19 @@ pub(crate) fn own(mode: Mode) -> Own {
     }
 }
 
-/// A brain that knows that it has been told everything.
+/// A brain that knows that it has been told everything, in a cluster without policies.
 pub(crate) fn synced(mode: Mode) -> Brain {
     let mut brain = Brain::new(own(mode));
+    sync(&mut brain);
+    brain
+}
+
+/// Everything has been told, and there are no policies.
+pub(crate) fn sync(brain: &mut Brain) {
+    brain.handle(Event::Unpoliced);
     for source in Source::ALL {
         brain.handle(Event::Synced(source));
     }
-    brain
 }
 
 pub(crate) fn service(index: u8, node_port: u16) -> Service {
@@ -84,6 +90,7 @@ pub(crate) fn interface(index: u8) -> Interface {
     Interface {
         name: format!("pod{index}-abcdef"),
         pod: name(&format!("p{index}")),
+        uid: format!("uid-of-p{index}"),
         port: Port(u32::from(index)),
         mac: Mac([0x0a, 0x58, 10, 10, 1, index]),
         addresses: vec![format!("10.10.1.{index}").parse().unwrap()],

@@ -1,6 +1,6 @@
 //! What follows depends on what is true now, never on the way there.
 
-use node::{Brain, Change, Event, Source};
+use node::{Brain, Change, Event};
 use pipeline::model::Mode;
 use proptest::prelude::*;
 use types::ObjectName;
@@ -41,6 +41,7 @@ fn subject(event: &Event) -> String {
         Event::EndpointSlice(Change::Gone(name)) => format!("slice {}", name.name),
         Event::Attached(interface) => format!("interface {}", interface.name),
         Event::Detached(name) => format!("interface {name}"),
+        Event::Unpoliced => "policies".to_owned(),
         Event::Synced(source) => format!("{source:?}"),
     }
 }
@@ -51,11 +52,11 @@ proptest! {
         let mut walked = Brain::new(own(Mode::Hybrid));
         for (index, event) in events.iter().enumerate() {
             if index == syncs {
-                Source::ALL.into_iter().for_each(|source| walked.handle(Event::Synced(source)));
+                sync(&mut walked);
             }
             walked.handle(event.clone());
         }
-        Source::ALL.into_iter().for_each(|source| walked.handle(Event::Synced(source)));
+        sync(&mut walked);
 
         // The last words alone, in another order, told before anything is in sync.
         let mut direct = Brain::new(own(Mode::Hybrid));
@@ -65,7 +66,7 @@ proptest! {
         let mut last: Vec<&Event> = last.map(|(_, event)| event).collect();
         last.sort_by_key(|event| subject(event));
         last.into_iter().for_each(|event| direct.handle(event.clone()));
-        Source::ALL.into_iter().for_each(|source| direct.handle(Event::Synced(source)));
+        sync(&mut direct);
 
         prop_assert_eq!(flows(&mut walked), flows(&mut direct));
         prop_assert_eq!(walked.host(), direct.host());

@@ -3,28 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use ipnet::IpNet;
 use openflow::port::Port;
 
-/// Which way a rule looks at its Pods' connections.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Direction {
-    /// Into the Pods.
-    Ingress,
-    /// Out of the Pods.
-    Egress,
-}
-
-/// A transport protocol.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Protocol {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-    /// SCTP.
-    Sctp,
-}
+pub use types::control::{Direction, IpBlock, Ports};
+pub use types::meta::Protocol;
 
 /// What a rule says of what it matches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,30 +49,6 @@ pub struct Applied {
     pub port: Port,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
-}
-
-/// A range of addresses with holes in it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct IpBlock {
-    /// The range.
-    pub cidr: IpNet,
-    /// Its holes.
-    pub except: Vec<IpNet>,
-}
-
-impl From<IpAddr> for IpBlock {
-    fn from(address: IpAddr) -> Self {
-        Self { cidr: address.into(), except: Vec::new() }
-    }
-}
-
-/// Destination ports of a protocol.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Ports {
-    /// The protocol.
-    pub protocol: Protocol,
-    /// First and last port; all if not given.
-    pub range: Option<(u16, u16)>,
 }
 
 /// A rule.

@@ -1,0 +1,96 @@
+//! What the controller said last, on disk: for an agent that starts while the controller is away.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tracing::{debug, warn};
+use types::control::Batch;
+
+use crate::engine::Engine;
+
+/// How long changes are gathered before they are written.
+const GATHER: Duration = Duration::from_millis(200);
+/// The file.
+const FILE: &str = "policies";
+
+/// A file with what the controller said last.
+#[derive(Clone, Debug)]
+pub(crate) struct Memory {
+    directory: PathBuf,
+    changed: Arc<Notify>,
+}
+
+impl Memory {
+    /// In this directory, which is made when there is something to remember.
+    pub(crate) fn new(directory: PathBuf) -> Self {
+        Self { directory, changed: Arc::default() }
+    }
+
+    /// Whether anything is remembered, readable or not: then there was a controller.
+    pub(super) fn is_there(&self) -> bool {
+        self.file().exists()
+    }
+
+    /// Something was said.
+    pub(super) fn changed(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Writes what the engine knows, whenever something was said, for ever.
+    pub(super) async fn keep(self, engine: Engine) {
+        let mut failing = false;
+        loop {
+            self.changed.notified().await;
+            tokio::time::sleep_until((Instant::now() + GATHER).into()).await;
+            let Ok(batch) = engine.look(|brain| brain.replica().snapshot()).await else { return };
+            let this = self.clone();
+            let written = tokio::task::spawn_blocking(move || this.write(&api::control::encode(&batch))).await;
+            let written = written.map_err(io::Error::other).flatten();
+            match &written {
+                Ok(()) => debug!("what antrea-controller said is remembered"),
+                Err(error) if !failing => {
+                    warn!(file = %self.file().display(), %error, "cannot remember policies for a restart");
+                }
+                Err(_) => {}
+            }
+            failing = written.is_err();
+        }
+    }
+
+    /// What is remembered, if it can be read.
+    pub(super) async fn recall(&self) -> Option<Batch> {
+        let file = self.file();
+        let read = tokio::task::spawn_blocking(move || fs::read(file)).await;
+        match read.map_err(io::Error::other).flatten() {
+            Ok(bytes) => match api::control::decode(&bytes) {
+                Ok(batch) => return Some(Batch { snapshot: true, ..batch }),
+                Err(error) => warn!(file = %self.file().display(), %error, "what is remembered cannot be read"),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => warn!(file = %self.file().display(), %error, "what is remembered cannot be read"),
+        }
+        None
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.join(FILE)
+    }
+
+    /// Replaces the file as a whole: nobody reads half of it.
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
+        let part = self.directory.join(format!(".{FILE}"));
+        write_private(&part, bytes)?;
+        fs::rename(part, self.file())
+    }
+}
+
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(bytes)
+}

@@ -1,0 +1,417 @@
+//! What the controller says, in the switch; and Pods that wait until it has seen them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use node::{Brain, Change, Event, Owner, Source};
+use pipeline::model::Mode;
+use policy::OutOfStep;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use serde_json::{Value, json};
+use types::control::{Batch, GroupChange, GroupId, Patch, PodChange, Seen};
+
+use crate::fixture::*;
+
+/// A cluster as the controller knows it, and what it tells Node `n1`.
+struct Controller {
+    brain: policy::Brain,
+    subscription: policy::Subscription,
+}
+
+impl Controller {
+    fn new() -> Self {
+        let mut brain = policy::Brain::default();
+        let subscription = brain.subscribe("n1");
+        brain.step(policy::Event::Namespace(
+            serde_json::from_value(json!({"metadata": {"name": "shop", "labels": {"team": "shop"}}})).unwrap(),
+        ));
+        for kind in [policy::Kind::Pod, policy::Kind::Namespace, policy::Kind::Policy] {
+            brain.step(policy::Event::Synced(kind));
+        }
+        Self { brain, subscription }
+    }
+
+    /// Pod `p<index>` is on a Node and has these labels.
+    fn pod(&mut self, index: u8, node: &str, labels: Value, with_address: bool) {
+        let address = if with_address { format!("10.10.1.{index}") } else { String::new() };
+        let pod = json!({
+            "metadata": {"namespace": "shop", "name": format!("p{index}"), "uid": format!("uid-of-p{index}"), "labels": labels},
+            "spec": {"nodeName": node, "containers": [{"ports": [{"name": "web", "containerPort": 8000 + u16::from(index)}]}]},
+            "status": {"phase": "Running", "podIP": address},
+        });
+        self.brain.step(policy::Event::Pod(Box::new(serde_json::from_value(pod).unwrap())));
+    }
+
+    fn policy(&mut self, policy_name: &str, spec: Value) {
+        let metadata =
+            json!({"namespace": "shop", "name": policy_name, "uid": format!("uid-of-{policy_name}"), "generation": 1});
+        let policy = json!({"metadata": metadata, "spec": spec});
+        self.brain.step(policy::Event::Policy(Box::new(serde_json::from_value(policy).unwrap())));
+    }
+
+    fn take(&mut self) -> Option<Batch> {
+        self.brain.take(&self.subscription).unwrap()
+    }
+
+    /// Everything, as a Node hears it that starts.
+    fn snapshot(&mut self) -> Batch {
+        let subscription = self.brain.subscribe("n1");
+        let batch = self.brain.take(&subscription).unwrap().unwrap();
+        self.subscription = subscription;
+        batch
+    }
+}
+
+/// A Node that knows everything but policies.
+fn node_without_policies() -> Brain {
+    let mut brain = Brain::new(own(Mode::Encap));
+    for source in Source::ALL.into_iter().filter(|source| *source != Source::Policies) {
+        brain.handle(Event::Synced(source));
+    }
+    brain
+}
+
+fn deny_all() -> Value {
+    json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]})
+}
+
+fn allow_web_from(label: &str) -> Value {
+    json!({
+        "podSelector": {"matchLabels": {"app": "web"}},
+        "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": label}}}], "ports": [{"port": 80}, {"port": "web"}]}],
+    })
+}
+
+fn holds(brain: &mut Brain, text: &str) -> bool {
+    flows(brain).iter().any(|flow| flow.contains(text))
+}
+
+#[test]
+fn a_pod_is_connected_when_the_controller_has_seen_it_together_with_its_policies() {
+    let mut controller = Controller::new();
+    controller.policy("deny", deny_all());
+    let mut brain = node_without_policies();
+    brain.handle(Event::Attached(interface(5)));
+    assert!(!holds(&mut brain, "in_port=5"), "nobody knows its policies");
+    brain.enforce(&controller.snapshot()).unwrap();
+    assert!(brain.is_synced() && !holds(&mut brain, "in_port=5"), "the controller has not seen it");
+    assert!(brain.is_held(&Owner::Interface(interface(5).name)));
+
+    controller.pod(5, "n1", json!({}), false);
+    brain.enforce(&controller.take().unwrap()).unwrap();
+    assert!(holds(&mut brain, "in_port=5") && !brain.is_held(&Owner::Interface(interface(5).name)));
+    assert!(holds(&mut brain, "table=60, priority=200,ip,nw_src=10.10.1.5 actions=drop"), "what goes out");
+    assert!(holds(&mut brain, "table=100, priority=200,ip,reg1=0x5 actions=drop"), "what comes in");
+}
+
+#[test]
+fn a_pod_that_was_seen_stays_connected_until_it_is_detached() {
+    let mut controller = Controller::new();
+    controller.pod(5, "n1", json!({}), true);
+    let mut brain = node_without_policies();
+    brain.enforce(&controller.snapshot()).unwrap();
+    brain.handle(Event::Attached(interface(5)));
+    controller.brain.step(policy::Event::PodGone(name("p5")));
+    brain.enforce(&controller.take().unwrap()).unwrap();
+    assert!(holds(&mut brain, "in_port=5"), "its processes may still run");
+    brain.handle(Event::Detached(interface(5).name));
+    brain.handle(Event::Attached(interface(5)));
+    assert!(!holds(&mut brain, "in_port=5"), "it comes again, and nobody has seen it");
+}
+
+#[test]
+fn another_pod_of_the_same_name_has_to_be_seen_itself() {
+    let mut controller = Controller::new();
+    controller.pod(5, "n1", json!({}), true);
+    let mut brain = node_without_policies();
+    brain.enforce(&controller.snapshot()).unwrap();
+    let mut other = interface(5);
+    other.uid = "uid-of-the-next-p5".to_owned();
+    brain.handle(Event::Attached(other.clone()));
+    assert!(!holds(&mut brain, "in_port=5"));
+    other.uid = String::new();
+    brain.handle(Event::Attached(other));
+    assert!(holds(&mut brain, "in_port=5"), "a runtime that tells no uid is taken at its word");
+}
+
+#[test]
+fn without_a_controller_nobody_waits_and_with_one_everybody_does() {
+    let mut brain = node_without_policies();
+    brain.handle(Event::Unpoliced);
+    brain.handle(Event::Attached(interface(5)));
+    assert!(brain.is_synced() && holds(&mut brain, "in_port=5"));
+    brain.enforce(&Controller::new().snapshot()).unwrap();
+    brain.handle(Event::Unpoliced);
+    brain.handle(Event::Attached(interface(6)));
+    assert!(holds(&mut brain, "in_port=5") && !holds(&mut brain, "in_port=6"));
+}
+
+#[test]
+fn a_rule_follows_the_ports_of_its_pods_and_the_members_of_its_groups() {
+    let mut controller = Controller::new();
+    controller.policy("web", allow_web_from("client"));
+    controller.pod(5, "n1", json!({"app": "web"}), true);
+    controller.pod(7, "n2", json!({"app": "client"}), true);
+    let mut brain = node_without_policies();
+    brain.handle(Event::Attached(interface(5)));
+    brain.enforce(&controller.snapshot()).unwrap();
+    assert!(holds(&mut brain, "ip,nw_src=10.10.1.7 actions=conjunction("));
+    assert!(holds(&mut brain, "ip,reg1=0x5 actions=conjunction("));
+    assert!(holds(&mut brain, "tcp,tp_dst=80 actions=conjunction(") && holds(&mut brain, "tcp,tp_dst=8005"));
+    assert_eq!(brain.rule_counts(), (2, 0), "a name of a port is a rule of its own");
+
+    let mut moved = interface(5);
+    moved.port = openflow::port::Port(9);
+    brain.handle(Event::Attached(moved));
+    assert!(holds(&mut brain, "ip,reg1=0x9 actions=conjunction(") && !holds(&mut brain, "reg1=0x5"));
+    controller.pod(7, "n2", json!({"app": "other"}), true);
+    brain.enforce(&controller.take().unwrap()).unwrap();
+    assert!(!holds(&mut brain, "nw_src=10.10.1.7"));
+    controller.brain.step(policy::Event::PolicyGone(name("web")));
+    brain.enforce(&controller.take().unwrap()).unwrap();
+    assert!(!holds(&mut brain, "conjunction(") && !holds(&mut brain, "reg1=0x9 actions=drop"));
+    assert_eq!(brain.rule_counts(), (0, 0));
+}
+
+#[test]
+fn what_does_not_fit_changes_nothing_until_a_snapshot_comes() {
+    let mut controller = Controller::new();
+    controller.policy("deny", deny_all());
+    controller.pod(5, "n1", json!({}), true);
+    let mut brain = node_without_policies();
+    brain.handle(Event::Attached(interface(5)));
+    brain.enforce(&controller.snapshot()).unwrap();
+    let before = flows(&mut brain);
+    let patch = Patch { id: GroupId([7; 16]), added: vec![], removed: vec![] };
+    let change = types::control::Change::Address(GroupChange::Patch(Arc::new(patch)));
+    let wrong = Batch { snapshot: false, changes: vec![change] };
+    assert!(matches!(brain.enforce(&wrong), Err(OutOfStep::Missing { .. })));
+    assert_eq!(brain.enforce(&Batch { snapshot: false, changes: vec![] }), Err(OutOfStep::Lost));
+    assert_eq!(flows(&mut brain), before);
+    brain.enforce(&controller.snapshot()).unwrap();
+    assert_eq!(flows(&mut brain), before);
+}
+
+#[test]
+fn a_rule_whose_group_is_missing_allows_nothing_and_is_reported() {
+    let mut controller = Controller::new();
+    controller.policy("web", allow_web_from("client"));
+    controller.pod(5, "n1", json!({"app": "web"}), true);
+    let mut snapshot = controller.snapshot();
+    snapshot.changes.retain(|change| !matches!(change, types::control::Change::Address(_)));
+    let mut brain = node_without_policies();
+    brain.handle(Event::Attached(interface(5)));
+    brain.enforce(&snapshot).unwrap();
+    assert!(!holds(&mut brain, "conjunction(") && holds(&mut brain, "ip,reg1=0x5 actions=drop"));
+    let problem = brain.problems()[0].to_string();
+    assert!(
+        problem.starts_with("NetworkPolicy shop/web: its group ") && problem.contains("not known yet"),
+        "{problem}"
+    );
+}
+
+/// What a Node that starts sends to a switch that holds these flows.
+fn sent_after_restart(brain: &mut Brain, held: &[openflow::flow::Flow]) -> usize {
+    brain.switch().begin_resync();
+    for flow in held {
+        brain.observe_flow(flow);
+    }
+    brain.end_resync();
+    brain.switch().patch().map_or(0, |patch| patch.len())
+}
+
+#[test]
+fn rules_keep_their_numbers_across_a_restart() {
+    let mut controller = Controller::new();
+    for (index, label) in ["a", "b", "c"].into_iter().enumerate() {
+        controller.policy(&format!("web{index}"), allow_web_from(label));
+        controller.pod(u8::try_from(index).unwrap() + 7, "n2", json!({"app": label}), true);
+    }
+    controller.pod(5, "n1", json!({"app": "web"}), true);
+    let mut brain = node_without_policies();
+    brain.handle(Event::Attached(interface(5)));
+    brain.enforce(&controller.snapshot()).unwrap();
+    let mut held: Vec<_> = brain.desired_flows().collect();
+
+    // Somebody else's number, which the first rule would take: it was moved aside by another that had it first.
+    let verdict = held.iter().position(|flow| flow.to_string().contains("conj_id=")).unwrap();
+    let text = held[verdict].to_string();
+    let id: u32 = text.split("conj_id=").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
+    for flow in &mut held {
+        let moved = flow.to_string().replace(&format!("conj_id={id},"), &format!("conj_id={},", id.wrapping_add(1)));
+        let moved = moved.replace(&format!("conjunction({id},"), &format!("conjunction({},", id.wrapping_add(1)));
+        let moved = moved.replace(&format!("{id:#x}"), &format!("{:#x}", id.wrapping_add(1)));
+        *flow = moved.parse().unwrap();
+    }
+
+    let mut again = Brain::new(own(Mode::Encap));
+    again.handle(Event::Attached(interface(5)));
+    again.enforce(&controller.snapshot()).unwrap();
+    assert!(!holds(&mut again, "conjunction("), "not before it is known which numbers the switch holds");
+    assert_eq!(sent_after_restart(&mut again, &held), 0);
+    for source in Source::ALL {
+        again.handle(Event::Synced(source));
+    }
+    assert_eq!(again.switch().patch().map_or(0, |patch| patch.len()), 0, "nothing is swept either");
+    assert!(holds(&mut again, &format!("conj_id={},", id.wrapping_add(1))));
+}
+
+#[test]
+fn peers_that_are_written_otherwise_are_another_rule() {
+    let mut controller = Controller::new();
+    controller.pod(5, "n1", json!({"app": "web"}), true);
+    let block = |cidr: &str| json!({"podSelector": {}, "ingress": [{"from": [{"ipBlock": {"cidr": cidr}}]}]});
+    let number = |brain: &mut Brain| {
+        let flows = flows(brain);
+        flows.iter().find_map(|flow| flow.split("conj_id=").nth(1)?.split(',').next().map(str::to_owned)).unwrap()
+    };
+    controller.policy("p", block("10.0.0.0/8"));
+    let mut brain = node_without_policies();
+    brain.handle(Event::Attached(interface(5)));
+    brain.enforce(&controller.snapshot()).unwrap();
+    let first = number(&mut brain);
+    controller.policy("p", block("172.16.0.0/12"));
+    brain.enforce(&controller.take().unwrap()).unwrap();
+    assert_ne!(number(&mut brain), first, "clauses of the two must not meet");
+    controller.policy("p", block("10.0.0.0/8"));
+    brain.enforce(&controller.take().unwrap()).unwrap();
+    assert_eq!(number(&mut brain), first);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Pod(u8, &'static str, &'static str, bool),
+    PodGone(u8),
+    Policy(usize, &'static str, &'static str, u8),
+    PolicyGone(usize),
+    Namespace(bool),
+    Attach(u8),
+    Detach(u8),
+    Tell,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let label = || select(&["web", "client", "db"][..]);
+    let pod = (5..12u8, select(&["n1", "n1", "n2"][..]), label(), any::<bool>());
+    prop_oneof![
+        4 => pod.prop_map(|(n, node, label, ip)| Step::Pod(n, node, label, ip)),
+        1 => (5..12u8).prop_map(Step::PodGone),
+        3 => (0..4usize, label(), label(), 0..6u8).prop_map(|(n, to, from, kind)| Step::Policy(n, to, from, kind)),
+        1 => (0..4usize).prop_map(Step::PolicyGone),
+        1 => any::<bool>().prop_map(Step::Namespace),
+        3 => (5..12u8).prop_map(Step::Attach),
+        2 => (5..12u8).prop_map(Step::Detach),
+        3 => Just(Step::Tell),
+    ]
+}
+
+fn spec(to: &str, from: &str, kind: u8) -> Value {
+    let to = json!({"matchLabels": {"app": to}});
+    let peer = json!({"podSelector": {"matchLabels": {"app": from}}});
+    match kind {
+        0 => deny_all(),
+        1 => json!({"podSelector": to, "ingress": [{"from": [peer], "ports": [{"port": 80}, {"port": "web"}]}]}),
+        2 => {
+            json!({"podSelector": to, "policyTypes": ["Egress"], "egress": [{"to": [peer], "ports": [{"port": "web"}]}]})
+        }
+        3 => {
+            json!({"podSelector": to, "ingress": [{"from": [{"namespaceSelector": {"matchLabels": {"team": "shop"}}}]}]})
+        }
+        4 => {
+            json!({"podSelector": to, "ingress": [{"from": [{"ipBlock": {"cidr": "10.10.1.0/28", "except": ["10.10.1.7/32"]}}]}]})
+        }
+        _ => json!({"podSelector": to, "ingress": [{}], "egress": [{"ports": [{"port": 53, "protocol": "UDP"}]}]}),
+    }
+}
+
+/// Takes every step on one Node, then tells another one everything at once: both hold the same flows.
+fn walk(steps: impl IntoIterator<Item = Step>) -> Result<(), TestCaseError> {
+    let mut controller = Controller::new();
+    let mut walked = node_without_policies();
+    walked.enforce(&controller.snapshot()).unwrap();
+    let mut attached: BTreeMap<u8, node::Interface> = BTreeMap::new();
+    for step in steps {
+        match step {
+            Step::Pod(n, node, label, ip) => controller.pod(n, node, json!({"app": label}), ip),
+            Step::PodGone(n) => drop(controller.brain.step(policy::Event::PodGone(name(&format!("p{n}"))))),
+            Step::Policy(n, to, from, kind) => controller.policy(&format!("policy{n}"), spec(to, from, kind)),
+            Step::PolicyGone(n) => drop(controller.brain.step(policy::Event::PolicyGone(name(&format!("policy{n}"))))),
+            Step::Namespace(shop) => {
+                let labels = if shop { json!({"team": "shop"}) } else { json!({}) };
+                let namespace = json!({"metadata": {"name": "shop", "labels": labels}});
+                controller.brain.step(policy::Event::Namespace(serde_json::from_value(namespace).unwrap()));
+            }
+            Step::Attach(n) => {
+                walked.handle(Event::Attached(interface(n)));
+                attached.insert(n, interface(n));
+            }
+            Step::Detach(n) => {
+                walked.handle(Event::Detached(interface(n).name));
+                attached.remove(&n);
+            }
+            Step::Tell => {
+                if let Some(batch) = controller.take() {
+                    walked.enforce(&batch).unwrap();
+                }
+            }
+        }
+    }
+    if let Some(batch) = controller.take() {
+        walked.enforce(&batch).unwrap();
+    }
+    let mut direct = node_without_policies();
+    let mut snapshot = controller.snapshot();
+    let held: Vec<String> = walked.held().map(|interface| interface.name.clone()).collect();
+    for interface in attached.into_values() {
+        // Whoever was seen once stays connected.
+        if !held.contains(&interface.name) {
+            let seen = Seen { pod: interface.pod.clone(), uid: interface.uid.clone() };
+            snapshot.changes.push(types::control::Change::Pod(PodChange::Seen(Arc::new(seen))));
+        }
+        direct.handle(Event::Attached(interface));
+    }
+    direct.enforce(&snapshot).unwrap();
+    prop_assert_eq!(flows(&mut walked), flows(&mut direct));
+    prop_assert_eq!(walked.problems(), direct.problems());
+    prop_assert_eq!(walked.rule_counts(), direct.rule_counts());
+    Ok(())
+}
+
+fn number(variable: &str) -> Option<u32> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+proptest! {
+    #![proptest_config(Config { cases: number("PROPTEST_CASES").unwrap_or(48), failure_persistence: None, ..Config::default() })]
+
+    #[test]
+    fn flows_depend_on_what_is_true_and_not_on_the_way(steps in vec(step(), 0..80)) {
+        walk(steps)?;
+    }
+}
+
+#[test]
+fn a_long_history_of_policies_leads_where_the_objects_lead() {
+    let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let steps = (0..number("STEPS").unwrap_or(300)).map(|_| step().new_tree(&mut runner).unwrap().current());
+    walk(steps).unwrap();
+}
+
+#[test]
+fn a_change_of_a_service_touches_no_rule() {
+    let mut controller = Controller::new();
+    controller.policy("deny", deny_all());
+    controller.pod(5, "n1", json!({}), true);
+    let mut brain = node_without_policies();
+    brain.handle(Event::Attached(interface(5)));
+    brain.enforce(&controller.snapshot()).unwrap();
+    let policies = |brain: &mut Brain| flows(brain).into_iter().filter(|flow| flow.contains("drop")).count();
+    let before = policies(&mut brain);
+    brain.handle(set_service(service(1, 0)));
+    brain.handle(Event::EndpointSlice(Change::Set(slice(1, &[5]))));
+    assert_eq!(policies(&mut brain), before);
+}

@@ -1,0 +1,144 @@
+//! What a Node can tell by itself of a Pod that the controller has not seen, while there is no controller to ask.
+
+use std::sync::Arc;
+
+use types::ObjectName;
+use types::control::{
+    Batch, Change, Group, GroupChange, GroupId, Member, Patch, PodChange, Policy, PolicyChange, Seen,
+};
+use types::network_policy::NetworkPolicy;
+use types::pod::Pod;
+
+use crate::endpoint::Endpoint;
+use crate::group_id;
+use crate::reading::Reading;
+use crate::replica::Replica;
+
+/// What the controller would say of a Pod of this Node, given the policies of its namespace; it holds until the next snapshot.
+///
+/// A policy that the Node holds in the version that is there now applies to the Pod as to others. Of one that it does not hold, the
+/// groups are not known: it isolates the Pod and allows nothing. Nobody else learns of the Pod: where it is a peer, it is not yet.
+pub fn presume(replica: &Replica, pod: Pod, policies: &[NetworkPolicy]) -> Batch {
+    let uid = pod.metadata.uid.clone();
+    let mut changes = Vec::new();
+    if let (Ok(endpoint), _) = Endpoint::read(pod) {
+        let member = Arc::new(endpoint.member.clone());
+        let name = &member.pod;
+        for policy in policies.iter().filter(|policy| policy.metadata.namespace == name.namespace) {
+            let of = policy.metadata.object_name();
+            let reading = Reading::new(&of, policy);
+            if !reading.applied_to.pods.selects(&endpoint.labels) {
+                continue;
+            }
+            let is_same =
+                |held: &&Arc<Policy>| held.uid == policy.metadata.uid && held.generation == policy.metadata.generation;
+            match replica.policies().get(&of).filter(is_same) {
+                Some(held) => changes.extend(held.applied_to.iter().map(|id| join(replica, *id, &member))),
+                None => {
+                    let group = group_id::of_pod(name);
+                    changes.push(join(replica, group, &member));
+                    let alone = Policy {
+                        // No policy of Kubernetes has such a name, so the version that other Pods have stays theirs.
+                        name: ObjectName { namespace: of.namespace, name: format!("{}/{}", of.name, name.name) },
+                        uid: policy.metadata.uid.clone(),
+                        generation: policy.metadata.generation,
+                        applied_to: vec![group],
+                        isolates: reading.isolates,
+                        rules: Vec::new(),
+                    };
+                    changes.push(Change::Policy(PolicyChange::Set(Arc::new(alone))));
+                }
+            }
+        }
+        changes.push(Change::Pod(PodChange::Seen(Arc::new(Seen { pod: name.clone(), uid }))));
+    }
+    Batch { snapshot: false, changes }
+}
+
+fn join(replica: &Replica, id: GroupId, member: &Arc<Member>) -> Change {
+    let members = vec![Arc::clone(member)];
+    Change::AppliedTo(if replica.applied_to().contains_key(&id) {
+        GroupChange::Patch(Arc::new(Patch { id, added: members, removed: Vec::new() }))
+    } else {
+        GroupChange::Set(Arc::new(Group { id, members }))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::brain::{Brain, Event, Kind};
+    use types::control::Direction;
+
+    fn pod(name: &str, app: &str) -> Pod {
+        let mut pod = Pod::default();
+        (pod.metadata.namespace, pod.metadata.name) = ("x".to_owned(), name.to_owned());
+        pod.metadata.uid = format!("uid-of-{name}");
+        pod.metadata.labels.insert("app".to_owned(), app.to_owned());
+        pod.spec.node_name = "n1".to_owned();
+        pod
+    }
+
+    fn policy(name: &str, app: &str, generation: i64) -> NetworkPolicy {
+        let mut policy = NetworkPolicy::default();
+        (policy.metadata.namespace, policy.metadata.name) = ("x".to_owned(), name.to_owned());
+        policy.metadata.generation = generation;
+        policy.spec.pod_selector.match_labels.insert("app".to_owned(), app.to_owned());
+        policy.spec.ingress.push(types::network_policy::IngressRule::default());
+        policy
+    }
+
+    /// What Node n1 holds that has one Pod `web`, to which a policy applies.
+    fn replica() -> Replica {
+        let mut brain = Brain::default();
+        brain.step(Event::Pod(Box::new(pod("old", "web"))));
+        brain.step(Event::Policy(Box::new(policy("web", "web", 1))));
+        for kind in [Kind::Pod, Kind::Namespace, Kind::Policy] {
+            brain.step(Event::Synced(kind));
+        }
+        let subscription = brain.subscribe("n1");
+        let mut replica = Replica::default();
+        replica.apply(&brain.take(&subscription).unwrap().unwrap()).unwrap();
+        replica
+    }
+
+    fn name(name: &str) -> ObjectName {
+        ObjectName { namespace: "x".to_owned(), name: name.to_owned() }
+    }
+
+    #[test]
+    fn a_policy_that_is_held_applies_to_the_new_pod_as_to_the_old() {
+        let mut replica = replica();
+        let batch = presume(&replica, pod("new", "web"), &[policy("web", "web", 1), policy("db", "db", 1)]);
+        replica.apply(&batch).unwrap();
+        let enforced = replica.enforced();
+        assert_eq!(enforced.rules.len(), 1);
+        assert!(enforced.rules.iter().all(|rule| rule.applied_to == [name("new"), name("old")].into()));
+        assert_eq!(replica.seen().get(&name("new")).map(String::as_str), Some("uid-of-new"));
+    }
+
+    #[test]
+    fn a_policy_that_is_not_held_in_this_version_isolates_the_new_pod_and_leaves_the_old_alone() {
+        let mut replica = replica();
+        let before = replica.enforced();
+        let batch = presume(&replica, pod("new", "web"), &[policy("web", "web", 2)]);
+        replica.apply(&batch).unwrap();
+        let enforced = replica.enforced();
+        assert_eq!(enforced.rules, before.rules);
+        assert!(enforced.isolated.contains(&(Direction::Ingress, name("new"))));
+        replica.apply(&presume(&replica, pod("new", "web"), &[policy("web", "web", 2)])).unwrap();
+        assert_eq!(replica.enforced(), enforced, "to say it twice changes nothing");
+    }
+
+    #[test]
+    fn a_pod_that_no_policy_selects_is_seen_and_free() {
+        let mut replica = replica();
+        let elsewhere = NetworkPolicy {
+            metadata: types::meta::Metadata { namespace: "y".into(), ..Default::default() },
+            ..Default::default()
+        };
+        replica.apply(&presume(&replica, pod("new", "other"), &[policy("web", "web", 1), elsewhere])).unwrap();
+        assert!(!replica.enforced().isolated.iter().any(|(_, pod)| *pod == name("new")));
+        assert!(replica.seen().contains_key(&name("new")));
+    }
+}
