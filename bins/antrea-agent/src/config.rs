@@ -3,7 +3,6 @@
 //! A value that cannot be meant is an error that names the file, the key, the value and what is allowed; so is a key that looks
 //! like a misspelt one. Keys of Antrea that have no effect here yet, and keys that nobody knows, are told and accepted.
 
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -11,10 +10,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
 pub(crate) mod keys;
-mod nearest;
-mod reader;
 
-use reader::Reader;
+use ::config::{ConfigError, Reader};
 
 /// What the agent is told.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -109,27 +106,10 @@ pub(crate) struct Connection {
     pub(crate) kubeconfig: Option<PathBuf>,
 }
 
-/// What is wrong with a configuration file; all of it at once.
-#[derive(Debug, thiserror::Error)]
-pub(crate) struct ConfigError {
-    file: String,
-    problems: Vec<String>,
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.problems.as_slice() {
-            [problem] => write!(f, "{}: {problem}", self.file),
-            problems => write!(f, "{}: {} problems:\n  {}", self.file, problems.len(), problems.join("\n  ")),
-        }
-    }
-}
-
 /// Kernel's limit for the name of an interface.
 const LONGEST_INTERFACE: usize = 15;
 /// The smallest MTU that IPv4 works with, and the largest that there is.
 const MTUS: std::ops::RangeInclusive<u32> = 576..=65_535;
-const PORTS: std::ops::RangeInclusive<u32> = 1..=65_535;
 
 impl Config {
     /// Reads a file; without one, everything has its default. With it come lines for the log.
@@ -144,11 +124,7 @@ impl Config {
 
     /// Reads the text of a file.
     pub(crate) fn read(file: &str, text: &str) -> Result<(Self, Vec<String>), ConfigError> {
-        let failed = |problems| ConfigError { file: file.to_owned(), problems };
-        let mut reader = Reader::new(text).map_err(|problem| failed(vec![problem]))?;
-        let config = Self::ask(&mut reader);
-        reader.note_the_rest();
-        if reader.problems.is_empty() { Ok((config, reader.notes)) } else { Err(failed(reader.problems)) }
+        ::config::read(&keys::SCHEMA, file, text, Self::ask)
     }
 
     fn ask(reader: &mut Reader) -> Self {
@@ -156,16 +132,16 @@ impl Config {
             ovs_bridge: interface(reader, "ovsBridge").unwrap_or_else(|| "br-int".into()),
             ovs_datapath_type: reader
                 .choice("ovsDatapathType", &[("system", Datapath::System), ("netdev", Datapath::Netdev)]),
-            ovs_run_dir: path(reader, "ovsRunDir").unwrap_or_else(|| "/var/run/openvswitch".into()),
+            ovs_run_dir: reader.path("ovsRunDir").unwrap_or_else(|| "/var/run/openvswitch".into()),
             host_gateway: interface(reader, "hostGateway").unwrap_or_else(|| "antrea-gw0".into()),
-            cni_socket: path(reader, "cniSocket").unwrap_or_else(|| api::cni::DEFAULT_SOCKET.into()),
-            ipam_dir: path(reader, "ipamDir").unwrap_or_else(|| "/var/lib/cni/networks/antrea".into()),
-            host_proc_path_prefix: path(reader, "hostProcPathPrefix").unwrap_or_else(|| "/host".into()),
+            cni_socket: reader.path("cniSocket").unwrap_or_else(|| api::cni::DEFAULT_SOCKET.into()),
+            ipam_dir: reader.path("ipamDir").unwrap_or_else(|| "/var/lib/cni/networks/antrea".into()),
+            host_proc_path_prefix: reader.path("hostProcPathPrefix").unwrap_or_else(|| "/host".into()),
             transport_interface: interface(reader, "transportInterface"),
             transport_interface_cidrs: reader.list("transportInterfaceCIDRs", CIDR, |text| text.parse().ok()),
             traffic_encap_mode: encap_mode(reader),
             tunnel_type: reader.choice("tunnelType", TUNNELS).unwrap_or(Tunnel::Geneve),
-            tunnel_port: port(reader, "tunnelPort"),
+            tunnel_port: reader.port("tunnelPort"),
             tunnel_csum: reader.boolean("tunnelCsum").unwrap_or(false),
             default_mtu: reader.number("defaultMTU", MTUS),
             no_snat: reader.boolean("noSNAT").unwrap_or(false),
@@ -175,10 +151,10 @@ impl Config {
                 .unwrap_or(DEFAULT_SERVICE_CIDR),
             service_cidr_v6: reader
                 .parsed("serviceCIDRv6", "an IPv6 network such as fd00:96::/112", |value| value.as_str()?.parse().ok()),
-            api_port: port(reader, "apiPort").unwrap_or(10350),
+            api_port: reader.port("apiPort").unwrap_or(10350),
             enable_prometheus_metrics: reader.boolean("enablePrometheusMetrics").unwrap_or(true),
-            client_connection: Connection { kubeconfig: path(reader, "clientConnection.kubeconfig") },
-            antrea_client_connection: Connection { kubeconfig: path(reader, "antreaClientConnection.kubeconfig") },
+            client_connection: Connection { kubeconfig: reader.path("clientConnection.kubeconfig") },
+            antrea_client_connection: Connection { kubeconfig: reader.path("antreaClientConnection.kubeconfig") },
             kube_api_server_override: reader.text("kubeAPIServerOverride"),
         };
         refuse_encryption(reader);
@@ -269,15 +245,6 @@ fn refuse_encryption(reader: &mut Reader) {
     if reader.boolean(key) == Some(true) {
         reader.problem(key, &true.into(), "is not implemented yet; it can be false");
     }
-}
-
-fn port(reader: &mut Reader, key: &'static str) -> Option<u16> {
-    reader.number(key, PORTS).and_then(|port| u16::try_from(port).ok())
-}
-
-fn path(reader: &mut Reader, key: &'static str) -> Option<PathBuf> {
-    let absolute = |value: &serde_json::Value| value.as_str().filter(|path| path.starts_with('/')).map(PathBuf::from);
-    reader.parsed(key, "an absolute path", absolute)
 }
 
 fn interface(reader: &mut Reader, key: &'static str) -> Option<String> {

@@ -38,6 +38,12 @@ pub struct RequestError {
     source: Box<kube::Error>,
 }
 
+impl RequestError {
+    pub(crate) fn new(kind: &'static str, name: &str, error: kube::Error) -> Self {
+        Self { kind, name: name.to_owned(), source: Box::new(error) }
+    }
+}
+
 /// Why there is no token.
 #[derive(Debug, Error)]
 pub enum TokenError {
@@ -78,15 +84,14 @@ impl Client {
     /// The object of this name, if it is there; of a kind without namespaces, if that is empty.
     pub async fn get<T: Watched>(&self, name: &ObjectName) -> Result<Option<T>, RequestError> {
         let found = self.api::<T>(&name.namespace).get_opt(&name.name).await;
-        let failed = |error| RequestError { kind: T::KIND, name: name.to_string(), source: Box::new(error) };
-        Ok(found.map_err(failed)?.map(|wire| wire.object))
+        Ok(found.map_err(|error| RequestError::new(T::KIND, &name.to_string(), error))?.map(|wire| wire.object))
     }
 
     /// All objects of a kind in a namespace.
     pub async fn all<T: Watched>(&self, namespace: &str) -> Result<Vec<T>, RequestError> {
         let found = self.api::<T>(namespace).list(&ListParams::default()).await;
-        let failed = |error| RequestError { kind: T::PLURAL, name: namespace.to_owned(), source: Box::new(error) };
-        Ok(found.map_err(failed)?.items.into_iter().map(|wire| wire.object).collect())
+        let found = found.map_err(|error| RequestError::new(T::PLURAL, namespace, error))?;
+        Ok(found.items.into_iter().map(|wire| wire.object).collect())
     }
 
     /// The token by which the API server knows this client, as it is now: others may be shown it, too.

@@ -50,6 +50,7 @@ impl<'de, T: Watched> Deserialize<'de> for Wire<T> {
 
 impl<T: Watched> kube::Resource for Wire<T> {
     type DynamicType = ();
+    // Whether it is in a namespace is the caller's to know.
     type Scope = kube::core::DynamicResourceScope;
 
     fn kind((): &()) -> Cow<'_, str> {

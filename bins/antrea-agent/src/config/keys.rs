@@ -1,22 +1,9 @@
 //! Every key of `antrea-agent.conf`: Antrea's, whether they have an effect here or not, and the few of our own.
 
-/// A key of the configuration file.
-pub(crate) struct Key {
-    /// Its path, sections separated by dots.
-    pub(crate) path: &'static str,
-    /// Its value where the file has none, as YAML; empty if it is then not set at all.
-    pub(crate) default: &'static str,
-    /// What it says.
-    #[cfg_attr(not(test), expect(dead_code, reason = "a test compares it with the documentation"))]
-    pub(crate) about: &'static str,
-}
+use ::config::{Key, Schema, key};
 
-const fn key(path: &'static str, default: &'static str, about: &'static str) -> Key {
-    Key { path, default, about }
-}
-
-/// The section that switches features on and off; its keys are in [`FEATURES`].
-pub(crate) const FEATURE_GATES: &str = "featureGates";
+/// What the file may say.
+pub(crate) const SCHEMA: Schema = Schema { keys: KEYS, not_yet: NOT_YET, features: &FEATURES };
 
 /// All of them, in the order of the documentation.
 pub(crate) const KEYS: &[Key] = &[

@@ -61,6 +61,13 @@ pub struct Subscription {
     number: u64,
 }
 
+impl Subscription {
+    /// A number that no other subscription has.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+}
+
 /// The Node has subscribed again, or this subscription was given up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the Node has subscribed again, or is no longer subscribed")]

@@ -22,7 +22,7 @@ enum Class {
 use Class::{Bench, Bin, Leaf, Pure, Rim, Test};
 
 const CRATES: &[(Class, &[&str])] = &[
-    (Leaf, &["types", "openflow", "ovsdb"]),
+    (Leaf, &["types", "openflow", "ovsdb", "config"]),
     (Pure, &["delta", "selector", "policy", "proxy", "pipeline", "simulator", "node"]),
     (Rim, &["ovs", "host", "k8s", "api", "telemetry", "apiserver"]),
     (Bin, &["antrea-controller", "antrea-agent", "antrea-cni", "antctl", "antrea-lab"]),
@@ -33,7 +33,7 @@ const CRATES: &[(Class, &[&str])] = &[
 /// What a class may depend on, the rule in words, and what to do instead.
 fn rule(class: Class) -> (&'static [Class], &'static str, &'static str) {
     match class {
-        Leaf => (&[], "types, openflow and ovsdb depend on no crate here", "move what both need into `types`"),
+        Leaf => (&[], "types, openflow, ovsdb and config depend on no crate here", "move what both need into `types`"),
         Pure => (
             &[Leaf, Pure],
             "pure crates depend on pure crates, types, openflow and ovsdb only",

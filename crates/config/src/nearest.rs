@@ -1,7 +1,7 @@
 //! "Did you mean": the name that was probably meant.
 
 /// The candidate that is written most like `name`, if one is so much alike that it was probably meant.
-pub(super) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = name.to_lowercase();
     // One mistake in four letters, and never more than three.
     let most = (wanted.chars().count() / 4).clamp(1, 3);

@@ -2,28 +2,37 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
+use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-use super::keys::{FEATURE_GATES, FEATURES, KEYS, NOT_YET};
-use super::nearest::nearest;
+use crate::nearest::nearest;
+use crate::{FEATURE_GATES, Schema};
 
 /// The values of a file by their keys, and what is wrong with them.
-#[derive(Default)]
-pub(super) struct Reader {
+#[derive(Debug)]
+pub struct Reader {
+    schema: &'static Schema,
     values: BTreeMap<String, Value>,
     features: BTreeMap<&'static str, bool>,
     /// Keys and features that have been asked for, and have an effect.
     asked: BTreeSet<&'static str>,
     /// Reasons not to start.
-    pub(super) problems: Vec<String>,
+    pub problems: Vec<String>,
     /// What is worth a line in the log.
-    pub(super) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 impl Reader {
-    pub(super) fn new(text: &str) -> Result<Self, String> {
-        let mut reader = Self::default();
+    /// A file without anything in it.
+    pub fn empty(schema: &'static Schema) -> Self {
+        let (values, features, asked) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { schema, values, features, asked, problems: Vec::new(), notes: Vec::new() }
+    }
+
+    /// The text of a file; or why it is none.
+    pub fn new(schema: &'static Schema, text: &str) -> Result<Self, String> {
+        let mut reader = Self::empty(schema);
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(reader);
         }
@@ -38,30 +47,31 @@ impl Reader {
     }
 
     fn take_section(&mut self, path: &str, section: Map<String, Value>) {
+        let keys = self.schema.keys;
         for (name, value) in section {
             let key = if path.is_empty() { name } else { format!("{path}.{name}") };
             let inner = format!("{key}.");
             match value {
                 Value::Object(features) if key == FEATURE_GATES => self.take_features(features),
-                value if KEYS.iter().any(|known| known.path == key) => {
+                value if keys.iter().any(|known| known.path == key) => {
                     self.values.insert(key, value);
                 }
-                Value::Object(section) if KEYS.iter().any(|known| known.path.starts_with(&inner)) => {
+                Value::Object(section) if keys.iter().any(|known| known.path.starts_with(&inner)) => {
                     self.take_section(&key, section);
                 }
                 // A section without anything in it.
-                Value::Null if key == FEATURE_GATES || KEYS.iter().any(|known| known.path.starts_with(&inner)) => {}
-                value if key == FEATURE_GATES || KEYS.iter().any(|known| known.path.starts_with(&inner)) => {
+                Value::Null if key == FEATURE_GATES || keys.iter().any(|known| known.path.starts_with(&inner)) => {}
+                value if key == FEATURE_GATES || keys.iter().any(|known| known.path.starts_with(&inner)) => {
                     self.problem(&key, &value, "is not a section with keys of its own");
                 }
-                _ => self.unknown(&key, &key, &paths()),
+                _ => self.unknown(&key, &key, &paths(self.schema)),
             }
         }
     }
 
     fn take_features(&mut self, features: Map<String, Value>) {
         for (name, value) in features {
-            let known = FEATURES.iter().find(|(known, _)| *known == name);
+            let known = self.schema.features.iter().find(|(known, _)| *known == name);
             match (known, value) {
                 (Some((known, _)), Value::Bool(on)) => {
                     self.features.insert(known, on);
@@ -70,7 +80,10 @@ impl Reader {
                 (Some(_), value) => {
                     self.problem(&format!("{FEATURE_GATES}.{name}"), &value, "is neither true nor false");
                 }
-                (None, _) => self.unknown(&format!("{FEATURE_GATES}.{name}"), &name, &FEATURES.map(|(known, _)| known)),
+                (None, _) => {
+                    let known: Vec<&str> = self.schema.features.iter().map(|(known, _)| *known).collect();
+                    self.unknown(&format!("{FEATURE_GATES}.{name}"), &name, &known);
+                }
             }
         }
     }
@@ -83,13 +96,14 @@ impl Reader {
         }
     }
 
-    pub(super) fn problem(&mut self, key: &str, value: &Value, what: impl Display) {
+    /// A value of a key is wrong: `what` completes it.
+    pub fn problem(&mut self, key: &str, value: &Value, what: impl Display) {
         self.problems.push(format!("{key}: {} {what}", shown(value)));
     }
 
     /// The value of a key, if the file has one. Configurations write an empty text for none.
     fn take(&mut self, key: &'static str) -> Option<Value> {
-        let value = if NOT_YET.contains(&key) {
+        let value = if self.schema.not_yet.contains(&key) {
             // It stays, and will be told.
             self.values.get(key).cloned()
         } else {
@@ -100,12 +114,7 @@ impl Reader {
     }
 
     /// A value that `parse` understands; `wanted` completes "... is not".
-    pub(super) fn parsed<T>(
-        &mut self,
-        key: &'static str,
-        wanted: &str,
-        parse: impl Fn(&Value) -> Option<T>,
-    ) -> Option<T> {
+    pub fn parsed<T>(&mut self, key: &'static str, wanted: &str, parse: impl Fn(&Value) -> Option<T>) -> Option<T> {
         let value = self.take(key)?;
         let parsed = parse(&value);
         if parsed.is_none() {
@@ -114,16 +123,18 @@ impl Reader {
         parsed
     }
 
-    pub(super) fn text(&mut self, key: &'static str) -> Option<String> {
+    /// A text.
+    pub fn text(&mut self, key: &'static str) -> Option<String> {
         self.parsed(key, "a text", |value| value.as_str().map(str::to_owned))
     }
 
-    pub(super) fn boolean(&mut self, key: &'static str) -> Option<bool> {
+    /// True or false.
+    pub fn boolean(&mut self, key: &'static str) -> Option<bool> {
         self.parsed(key, "true or false", Value::as_bool)
     }
 
     /// A number from a range; 0 stands for "not set".
-    pub(super) fn number(&mut self, key: &'static str, range: std::ops::RangeInclusive<u32>) -> Option<u32> {
+    pub fn number(&mut self, key: &'static str, range: std::ops::RangeInclusive<u32>) -> Option<u32> {
         let wanted = format!("0 or a number from {} to {}", range.start(), range.end());
         let number = self.parsed(key, &wanted, |value| {
             let number = u32::try_from(value.as_u64()?).ok()?;
@@ -133,7 +144,7 @@ impl Reader {
     }
 
     /// One of some words, in whatever case.
-    pub(super) fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Option<T> {
+    pub fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Option<T> {
         let value = self.take(key)?;
         let found = value.as_str().and_then(|text| choices.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)));
         if found.is_none() {
@@ -146,7 +157,7 @@ impl Reader {
     }
 
     /// A list, each of whose entries `parse` understands.
-    pub(super) fn list<T>(&mut self, key: &'static str, wanted: &str, parse: impl Fn(&str) -> Option<T>) -> Vec<T> {
+    pub fn list<T>(&mut self, key: &'static str, wanted: &str, parse: impl Fn(&str) -> Option<T>) -> Vec<T> {
         let entries = match self.take(key) {
             None => return vec![],
             Some(Value::Array(entries)) => entries,
@@ -165,16 +176,28 @@ impl Reader {
         list
     }
 
-    pub(super) fn feature(&mut self, name: &'static str) -> bool {
+    /// A port; 0 stands for "not set".
+    pub fn port(&mut self, key: &'static str) -> Option<u16> {
+        self.number(key, 1..=65_535).and_then(|port| u16::try_from(port).ok())
+    }
+
+    /// An absolute path.
+    pub fn path(&mut self, key: &'static str) -> Option<PathBuf> {
+        let absolute = |value: &Value| value.as_str().filter(|path| path.starts_with('/')).map(PathBuf::from);
+        self.parsed(key, "an absolute path", absolute)
+    }
+
+    /// Whether a feature is on.
+    pub fn feature(&mut self, name: &'static str) -> bool {
         self.asked.insert(name);
-        let default = FEATURES.iter().any(|(known, on)| *known == name && *on);
+        let default = self.schema.features.iter().any(|(known, on)| *known == name && *on);
         self.features.get(name).copied().unwrap_or(default)
     }
 
     /// Notes what was set, is known, and has no effect. What says the same as the default has none anyway.
-    pub(super) fn note_the_rest(&mut self) {
+    pub fn note_the_rest(&mut self) {
         for (key, value) in std::mem::take(&mut self.values) {
-            let default = KEYS.iter().find(|known| known.path == key).map_or("", |known| known.default);
+            let default = self.schema.keys.iter().find(|known| known.path == key).map_or("", |known| known.default);
             let same = value.is_null()
                 || value == ""
                 || serde_saphyr::from_str::<Value>(default).is_ok_and(|default| default == value);
@@ -187,17 +210,16 @@ impl Reader {
     }
 
     /// Whether a key or feature has an effect.
-    #[cfg(test)]
-    pub(super) fn was_asked(&self, name: &str) -> bool {
+    pub fn was_asked(&self, name: &str) -> bool {
         self.asked.contains(name)
     }
 }
 
 /// All keys, and all sections.
-fn paths() -> Vec<&'static str> {
+fn paths(schema: &'static Schema) -> Vec<&'static str> {
     let sections = |path: &'static str| path.match_indices('.').map(|(end, _)| &path[..end]);
-    let sections: BTreeSet<_> = KEYS.iter().flat_map(|key| sections(key.path)).collect();
-    KEYS.iter().map(|key| key.path).chain(sections).chain([FEATURE_GATES]).collect()
+    let sections: BTreeSet<_> = schema.keys.iter().flat_map(|key| sections(key.path)).collect();
+    schema.keys.iter().map(|key| key.path).chain(sections).chain([FEATURE_GATES]).collect()
 }
 
 /// A key of the same name in another section.

@@ -1,0 +1,142 @@
+//! Looks after the authority in the cluster: made once, published, replaced in time.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use base64::Engine as _;
+use k8s::{Client, Outcome};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+use types::ObjectName;
+use types::config_map::ConfigMap;
+
+use super::{Authorities, LEAF_LIFE};
+
+const NAMESPACE: &str = "kube-system";
+const SECRET: &str = "antrea-ca-key";
+const CONFIG_MAP: &str = "antrea-ca";
+const CERTIFICATE: &str = "ca.crt";
+/// How often it is looked whether the authority is still the one that is known here.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// How long to wait after a failure at first, and at most.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(20));
+
+/// Looks after the authority.
+pub(crate) struct Keeper {
+    client: Client,
+    leads: watch::Receiver<bool>,
+}
+
+impl Keeper {
+    pub(crate) fn new(client: Client, leads: watch::Receiver<bool>) -> Self {
+        Self { client, leads }
+    }
+
+    /// The authority of the cluster, which is made if there is none; tries until it has it.
+    pub(crate) async fn first(&self) -> Arc<Authorities> {
+        let mut pause = PAUSES.0;
+        loop {
+            match self.obtain().await {
+                Ok(authorities) => return Arc::new(authorities),
+                Err(error) => {
+                    warn!("waiting for the authority of certificates in Secret {NAMESPACE}/{SECRET}: {error:#}");
+                }
+            }
+            sleep_until(Instant::now() + pause).await;
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    /// Follows the authority, replaces it in time if this replica writes, and tells of every change, for ever.
+    pub(crate) async fn keep(self, authorities: watch::Sender<Arc<Authorities>>) {
+        loop {
+            let known = Arc::clone(&authorities.borrow());
+            match self.look(&known).await {
+                Ok(Some(new)) => {
+                    info!("the authority of certificates has changed");
+                    authorities.send_replace(Arc::new(new));
+                }
+                Ok(None) => {}
+                Err(error) => warn!("cannot look after the authority of certificates, and will try again: {error:#}"),
+            }
+            sleep_until(Instant::now() + LOOK_EVERY).await;
+        }
+    }
+
+    async fn look(&self, known: &Authorities) -> Result<Option<Authorities>> {
+        let mut current = self.obtain().await?;
+        if *self.leads.borrow() {
+            if let Some(turned) = current.turn(now())? {
+                if self.write(&turned).await? == Outcome::TooLate {
+                    return Ok(None);
+                }
+                current = turned;
+            }
+            self.publish(&current).await?;
+        }
+        Ok((current != *known).then_some(current))
+    }
+
+    async fn obtain(&self) -> Result<Authorities> {
+        for _ in 0..2 {
+            if let Some(kept) = self.client.secret(&named(SECRET)).await? {
+                let damaged =
+                    || format!("Secret {NAMESPACE}/{SECRET} is damaged; delete it, and a new authority is made");
+                return Authorities::from_data(&kept.data).with_context(damaged);
+            }
+            let new = Authorities::new(now())?;
+            if self.client.write_secret(&named(SECRET), None, new.to_data()?).await? == Outcome::Written {
+                info!("made an authority of certificates, in Secret {NAMESPACE}/{SECRET}");
+                self.publish(&new).await?;
+                return Ok(new);
+            }
+            // Another replica was first.
+        }
+        anyhow::bail!("Secret {NAMESPACE}/{SECRET} comes and goes")
+    }
+
+    async fn write(&self, authorities: &Authorities) -> Result<Outcome> {
+        let old = self.client.secret(&named(SECRET)).await?;
+        Ok(self.client.write_secret(&named(SECRET), old.as_ref(), authorities.to_data()?).await?)
+    }
+
+    /// Tells everybody whom to believe.
+    async fn publish(&self, authorities: &Authorities) -> Result<()> {
+        let bundle = authorities.bundle();
+        let published = self.client.get::<ConfigMap>(&named(CONFIG_MAP)).await?;
+        if published.as_ref().and_then(|map| map.data.get(CERTIFICATE)) != Some(&bundle) {
+            let map = json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": CONFIG_MAP, "namespace": NAMESPACE, "labels": {"app": "antrea"}},
+                "data": {CERTIFICATE: bundle},
+            });
+            self.client.apply(&map).await?;
+        }
+        let encoded = base64::engine::general_purpose::STANDARD.encode(&bundle);
+        let service = json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": "v1beta2.controlplane.antrea.io"},
+            "spec": {"caBundle": encoded},
+        });
+        if let Err(error) = self.client.apply(&service).await {
+            // Agents do without it.
+            warn!("the API server does not learn whom to believe: {error}");
+        }
+        Ok(())
+    }
+}
+
+fn named(name: &str) -> ObjectName {
+    ObjectName { namespace: NAMESPACE.to_owned(), name: name.to_owned() }
+}
+
+/// The time, since 1970.
+pub(crate) fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// When a replica's own certificate is to be replaced, after it was made.
+pub(crate) const RENEW_LEAF: Duration = Duration::from_secs(LEAF_LIFE.as_secs() / 2);

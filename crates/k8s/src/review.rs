@@ -1,0 +1,95 @@
+//! Who somebody is, and what they may do: the API server's word on both.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::Api;
+use kube::api::PostParams;
+
+use crate::client::{Client, RequestError};
+
+/// Somebody whom the API server knows.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct User {
+    /// The name.
+    pub name: String,
+    /// What tells them from others who had or will have the name.
+    pub uid: String,
+    /// The groups that they are in.
+    pub groups: Vec<String>,
+    /// What else is known of them.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// What somebody wants to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// With objects.
+    Objects {
+        /// As `get` or `list`.
+        verb: String,
+        /// The group of their API.
+        group: String,
+        /// What the resource is called.
+        resource: String,
+        /// Where; everywhere if empty.
+        namespace: String,
+        /// Which; all if empty.
+        name: String,
+    },
+    /// `get` a path that is no object's.
+    Path(String),
+}
+
+impl Client {
+    /// Whose token it is; nobody's if it is not good.
+    pub async fn review_token(&self, token: &str) -> Result<Option<User>, RequestError> {
+        let spec = TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() };
+        let review = TokenReview { spec, ..TokenReview::default() };
+        let api: Api<TokenReview> = Api::all(self.kube.clone());
+        let answer = api.create(&PostParams::default(), &review).await;
+        let status = answer.map_err(|error| RequestError::new("TokenReview", "", error))?.status.unwrap_or_default();
+        let user = status.user.filter(|_| status.authenticated == Some(true));
+        Ok(user.map(|user| User {
+            name: user.username.unwrap_or_default(),
+            uid: user.uid.unwrap_or_default(),
+            groups: user.groups.unwrap_or_default(),
+            extra: user.extra.unwrap_or_default(),
+        }))
+    }
+
+    /// Whether somebody may do something.
+    pub async fn allows(&self, user: &User, access: &Access) -> Result<bool, RequestError> {
+        let mut spec = SubjectAccessReviewSpec {
+            user: Some(user.name.clone()),
+            uid: Some(user.uid.clone()),
+            groups: Some(user.groups.clone()),
+            extra: Some(user.extra.clone()),
+            ..SubjectAccessReviewSpec::default()
+        };
+        match access {
+            Access::Objects { verb, group, resource, namespace, name } => {
+                spec.resource_attributes = Some(ResourceAttributes {
+                    verb: Some(verb.clone()),
+                    group: Some(group.clone()),
+                    resource: Some(resource.clone()),
+                    namespace: Some(namespace.clone()),
+                    name: Some(name.clone()),
+                    ..ResourceAttributes::default()
+                });
+            }
+            Access::Path(path) => {
+                let verb = Some("get".to_owned());
+                spec.non_resource_attributes = Some(NonResourceAttributes { path: Some(path.clone()), verb });
+            }
+        }
+        let api: Api<SubjectAccessReview> = Api::all(self.kube.clone());
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let answer = api.create(&PostParams::default(), &review).await;
+        let answer = answer.map_err(|error| RequestError::new("SubjectAccessReview", &user.name, error))?;
+        Ok(answer.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
+    }
+}

@@ -1,0 +1,147 @@
+//! The few objects that are written here.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Event as KubeEvent, EventSource, Node, ObjectReference, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+use types::ObjectName;
+
+use crate::client::{Client, RequestError};
+
+/// What a Secret holds, and which version of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// What it holds.
+    pub data: BTreeMap<String, Vec<u8>>,
+    version: String,
+}
+
+/// Whether a write was the first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It is written.
+    Written,
+    /// Somebody else has written in the meantime; nothing is changed.
+    TooLate,
+}
+
+/// Something worth knowing about an object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event<'a> {
+    /// The object's kind, and the version of its API.
+    pub of: (&'a str, &'a str),
+    /// The object.
+    pub name: &'a ObjectName,
+    /// Which of its name.
+    pub uid: &'a str,
+    /// Why, in one word.
+    pub reason: &'a str,
+    /// For people.
+    pub message: &'a str,
+}
+
+impl Client {
+    /// What a Secret holds, if it is there.
+    pub async fn secret(&self, name: &ObjectName) -> Result<Option<Kept>, RequestError> {
+        let found = self.secrets(name).get_opt(&name.name).await;
+        let found = found.map_err(|error| RequestError::new("Secret", &name.to_string(), error))?;
+        Ok(found.map(|secret| Kept {
+            data: secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect(),
+            version: secret.metadata.resource_version.unwrap_or_default(),
+        }))
+    }
+
+    /// Writes a Secret in place of what was read, or of nothing.
+    pub async fn write_secret(
+        &self,
+        name: &ObjectName,
+        old: Option<&Kept>,
+        data: BTreeMap<String, Vec<u8>>,
+    ) -> Result<Outcome, RequestError> {
+        let secret = Secret {
+            metadata: ObjectMeta {
+                name: Some(name.name.clone()),
+                resource_version: old.map(|kept| kept.version.clone()),
+                ..ObjectMeta::default()
+            },
+            data: Some(data.into_iter().map(|(key, value)| (key, ByteString(value))).collect()),
+            ..Secret::default()
+        };
+        let api = self.secrets(name);
+        let written = match old {
+            None => api.create(&PostParams::default(), &secret).await,
+            Some(_) => api.replace(&name.name, &PostParams::default(), &secret).await,
+        };
+        match written {
+            Ok(_) => Ok(Outcome::Written),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Outcome::TooLate),
+            Err(error) => Err(RequestError::new("Secret", &name.to_string(), error)),
+        }
+    }
+
+    fn secrets(&self, name: &ObjectName) -> Api<Secret> {
+        Api::namespaced(self.kube.clone(), &name.namespace)
+    }
+
+    /// Makes an object of any kind what it should be as far as `object` says, whoever wrote it before.
+    pub async fn apply(&self, object: &Value) -> Result<(), RequestError> {
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let (kind, name, namespace) = (text("/kind"), text("/metadata/name"), text("/metadata/namespace"));
+        let (group, version) = text("/apiVersion").split_once('/').unwrap_or(("", text("/apiVersion")));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api: Api<DynamicObject> = match namespace {
+            "" => Api::all_with(self.kube.clone(), &resource),
+            namespace => Api::namespaced_with(self.kube.clone(), namespace, &resource),
+        };
+        let how = PatchParams::apply("antrea-controller").force();
+        let applied = api.patch(name, &how, &Patch::Apply(object)).await;
+        applied.map(drop).map_err(|error| RequestError::new("object", &format!("{kind} {namespace}/{name}"), error))
+    }
+
+    /// Gives a Node subnets for its Pods. The API server refuses to change those that it has.
+    pub async fn set_pod_cidrs(&self, node: &str, cidrs: &[String]) -> Result<(), RequestError> {
+        let api: Api<Node> = Api::all(self.kube.clone());
+        let patch = json!({"spec": {"podCIDR": cidrs.first(), "podCIDRs": cidrs}});
+        let patched = api.patch(node, &PatchParams::default(), &Patch::Strategic(patch)).await;
+        patched.map(drop).map_err(|error| RequestError::new("Node", node, error))
+    }
+
+    /// Writes down a warning about an object, for whoever describes it.
+    pub async fn warn(&self, event: &Event<'_>) -> Result<(), RequestError> {
+        // Events of objects that are in no namespace are in this one.
+        let namespace = if event.name.namespace.is_empty() { "default" } else { &event.name.namespace };
+        let now = Timestamp::now();
+        let name = format!("{}.{:x}", event.name.name, now.as_nanosecond());
+        let component = "antrea-controller".to_owned();
+        let written = KubeEvent {
+            metadata: ObjectMeta { name: Some(name), ..ObjectMeta::default() },
+            involved_object: ObjectReference {
+                kind: Some(event.of.0.to_owned()),
+                api_version: Some(event.of.1.to_owned()),
+                name: Some(event.name.name.clone()),
+                namespace: Some(event.name.namespace.clone()).filter(|namespace| !namespace.is_empty()),
+                uid: Some(event.uid.to_owned()),
+                ..ObjectReference::default()
+            },
+            type_: Some("Warning".to_owned()),
+            reason: Some(event.reason.to_owned()),
+            message: Some(event.message.chars().take(1000).collect()),
+            count: Some(1),
+            first_timestamp: Some(Time(now)),
+            last_timestamp: Some(Time(now)),
+            event_time: None::<MicroTime>,
+            source: Some(EventSource { component: Some(component.clone()), host: None }),
+            reporting_component: Some(component),
+            ..KubeEvent::default()
+        };
+        let api: Api<KubeEvent> = Api::namespaced(self.kube.clone(), namespace);
+        let created = api.create(&PostParams::default(), &written).await;
+        created.map(drop).map_err(|error| RequestError::new("Event", &event.name.to_string(), error))
+    }
+}
