@@ -24,4 +24,5 @@ fn the_real_control_plane_schedules_pods_to_nodes_that_stay_ready() {
 fn the_real_kubernetes_lets_an_agent_read_what_it_needs_and_nothing_else() {
     let (lab, _) = crate::agent::network("real-account", 1, &["--kubernetes", "real"]);
     crate::accounts::an_agent_may_read_what_it_needs_and_nothing_else(&lab);
+    crate::accounts::a_kubelet_is_its_node_and_not_the_administrator(&lab);
 }
