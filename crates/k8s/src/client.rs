@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use kube::Api;
+use kube::api::{Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use thiserror::Error;
 
@@ -66,5 +67,17 @@ impl Client {
         let found =
             found.map_err(|error| RequestError { kind: T::KIND, name: name.to_owned(), source: Box::new(error) })?;
         Ok(found.map(|wire| wire.object))
+    }
+
+    /// Sets an annotation of an object of a kind that is in no namespace, or takes it away.
+    pub async fn annotate<T: Watched>(&self, name: &str, key: &str, value: Option<&str>) -> Result<(), RequestError> {
+        let api: Api<Wire<T>> = Api::all(self.kube.clone());
+        let patch = Patch::Merge(serde_json::json!({"metadata": {"annotations": {key: value}}}));
+        let patched = api.patch(name, &PatchParams::default(), &patch).await;
+        patched.map(drop).map_err(|error| RequestError {
+            kind: T::KIND,
+            name: name.to_owned(),
+            source: Box::new(error),
+        })
     }
 }

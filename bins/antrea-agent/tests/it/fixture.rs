@@ -20,7 +20,7 @@ pub(crate) const OUTSIDE_IP: &str = "192.168.77.254";
 
 pub(crate) struct Node {
     pub(crate) netns: Netns,
-    _outside: Netns,
+    pub(crate) outside: Netns,
     pub(crate) ovs: Ovs,
     pub(crate) api: ApiServer,
     agent: Option<Process>,
@@ -65,15 +65,22 @@ impl Node {
             {"type": "InternalIP", "address": NODE_IP}, {"type": "InternalIP", "address": "fd77::1"},
         ]}});
         api.local().patch("v1", "nodes", "", "n1", "status", apiserver::Patch::Merge, &addresses).unwrap();
+        let node = Self { netns, outside, ovs, api, agent: None, dir, runtime };
+        node.configure(config);
+        node
+    }
+
+    /// Has the agent find another configuration when it starts next.
+    pub(crate) fn configure(&self, config: &str) {
+        let dir = self.dir.path();
         let text = format!(
             "ovsRunDir: {}\ncniSocket: {}\nipamDir: {}\nclientConnection: {{kubeconfig: {}}}\n{config}\n",
-            ovs.dir().display(),
-            dir.path().join("cni.sock").display(),
-            dir.path().join("ipam").display(),
-            dir.path().join("kubeconfig").display(),
+            self.ovs.dir().display(),
+            dir.join("cni.sock").display(),
+            dir.join("ipam").display(),
+            dir.join("kubeconfig").display(),
         );
-        fs::write(dir.path().join("antrea-agent.conf"), text).unwrap();
-        Self { netns, _outside: outside, ovs, api, agent: None, dir, runtime }
+        fs::write(dir.join("antrea-agent.conf"), text).unwrap();
     }
 
     pub(crate) fn start_agent(&mut self) {
@@ -199,7 +206,20 @@ impl Node {
 
 /// A kubeconfig of the account that the manifest gives to agents, with what that account may do.
 fn account(api: &ApiServer, dir: &Path) -> String {
-    let manifest = include_str!("../../../../deploy/kubernetes/antrea-agent.yml");
+    make(api, include_str!("../../../../deploy/kubernetes/antrea-agent.yml"));
+    let ca = dir.join("ca.pem");
+    fs::write(&ca, api.ca_pem()).unwrap();
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "agent",
+        "contexts": [{"name": "agent", "context": {"cluster": "test", "user": "agent"}}],
+        "users": [{"name": "agent", "user": {"token": api.token_for("kube-system", "antrea-agent").unwrap()}}],
+        "clusters": [{"name": "test", "cluster": {"server": api.url(), "certificate-authority": ca}}],
+    })
+    .to_string()
+}
+
+/// Makes what a manifest of `deploy` has.
+pub(crate) fn make(api: &ApiServer, manifest: &str) {
     for object in serde_saphyr::from_multiple::<Value>(manifest).unwrap() {
         let plural = match object["kind"].as_str().unwrap() {
             "ServiceAccount" => "serviceaccounts",
@@ -213,15 +233,6 @@ fn account(api: &ApiServer, dir: &Path) -> String {
         let version = object["apiVersion"].as_str().unwrap().to_owned();
         api.local().create(&version, plural, &namespace, object).unwrap();
     }
-    let ca = dir.join("ca.pem");
-    fs::write(&ca, api.ca_pem()).unwrap();
-    json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "agent",
-        "contexts": [{"name": "agent", "context": {"cluster": "test", "user": "agent"}}],
-        "users": [{"name": "agent", "user": {"token": api.token_for("kube-system", "antrea-agent").unwrap()}}],
-        "clusters": [{"name": "test", "cluster": {"server": api.url(), "certificate-authority": ca}}],
-    })
-    .to_string()
 }
 
 /// A Pod that is attached.
