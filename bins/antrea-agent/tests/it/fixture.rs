@@ -15,6 +15,7 @@ use testkit::wait::{PATIENCE, until};
 use testkit::{Netns, Ovs, Scratch};
 
 pub(crate) const NODE_IP: &str = "192.168.77.1";
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_antrea-agent");
 pub(crate) const SUBNETS: [&str; 2] = ["10.10.1.0/24", "fd10:1::/64"];
 pub(crate) const OUTSIDE_IP: &str = "192.168.77.254";
 
@@ -84,7 +85,11 @@ impl Node {
     }
 
     pub(crate) fn start_agent(&mut self) {
-        let mut command = self.netns.command(env!("CARGO_BIN_EXE_antrea-agent"));
+        self.start_agent_by(self.netns.command(PROGRAM));
+    }
+
+    /// Starts the agent by a command that ends with its name.
+    pub(crate) fn start_agent_by(&mut self, mut command: std::process::Command) {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.dir.path().join("agent.log")).unwrap();
         command.arg("--config").arg(self.dir.path().join("antrea-agent.conf"));
         command.env("NODE_NAME", "n1").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
