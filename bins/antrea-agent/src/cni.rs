@@ -10,7 +10,7 @@ mod removals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -44,17 +44,28 @@ pub(crate) struct Cni {
     removals: Removals,
     /// Whether what earlier calls have left behind was collected, which is done alone.
     open: Arc<AtomicBool>,
+    /// Where the Node's `/proc` is seen, if that is not where it is on the Node.
+    proc: Option<Arc<PathBuf>>,
 }
 
 impl Cni {
-    /// Attaches Pods with addresses of a pool.
-    pub(crate) fn new(own: Arc<Own>, engine: Engine, ports: Ports, pool: Pool) -> Self {
-        Self { own, engine, ports, pool: Arc::new(pool), removals: Removals::new(), open: Arc::default() }
+    /// Attaches Pods with addresses of a pool. In an agent that runs in a Pod, the Node's `/proc` is below `prefix`.
+    pub(crate) fn new(own: Arc<Own>, engine: Engine, ports: Ports, pool: Pool, prefix: &Path) -> Self {
+        let proc = Some(prefix.join("proc")).filter(|path| path.join("1").exists()).map(Arc::new);
+        Self { own, engine, ports, pool: Arc::new(pool), removals: Removals::new(), open: Arc::default(), proc }
     }
 
     /// From now on calls are carried out; until then, runtimes are told to try again.
     pub(crate) fn open(&self) {
         self.open.store(true, Ordering::Release);
+    }
+
+    /// Where the agent finds a network namespace that a runtime names.
+    fn netns(&self, named: &str) -> PathBuf {
+        match (&self.proc, Path::new(named).strip_prefix("/proc")) {
+            (Some(proc), Ok(below)) => proc.join(below),
+            _ => PathBuf::from(named),
+        }
     }
 
     /// Waits until what was detached is gone from the kernel.
@@ -115,7 +126,7 @@ impl Cni {
         let family = |ip: &IpAddr| self.own.families().find(|address| address.pod_cidr.contains(ip));
         let with_prefix = |address: Address, ip: &IpAddr| IpNet::new(*ip, address.pod_cidr.prefix_len()).ok();
         PodLink {
-            netns: PathBuf::from(&port.netns),
+            netns: self.netns(&port.netns),
             container_device: port.device.clone(),
             host_device: port.name.clone(),
             mac: port.mac,
@@ -143,7 +154,7 @@ impl Cni {
             container: container.to_owned(),
             pod: ObjectName { namespace: call.pod.namespace.clone(), name: call.pod.name.clone() },
             uid: call.pod.uid.clone(),
-            mac: mac_for(*first),
+            mac: Mac::of_ip(*first),
             addresses,
             device: device.to_owned(),
             netns: call.netns.clone(),
@@ -154,7 +165,7 @@ impl Cni {
             let checked = link.clone();
             let differences = blocking(move || host::pod::check(&checked)).await;
             if differences.is_ok_and(|differences| differences.is_empty()) {
-                return Ok(attachment(&link));
+                return Ok(attachment(&link, &call.netns));
             }
             // Somebody has torn it: made anew it is whole.
             self.take_out(&port.name, None).await?;
@@ -181,7 +192,7 @@ impl Cni {
         let (plugged, connected) = tokio::join!(plugged, connected);
         plugged.map_err(|error| Error::new(Code::Interface, error))?;
         connected?;
-        let answer = attachment(&link);
+        let answer = attachment(&link, &call.netns);
         // Not waited for: without it, neighbours ask.
         let announced = blocking(move || host::pod::announce(&link));
         tokio::spawn(async move {
@@ -316,12 +327,13 @@ fn not_ready() -> Error {
     Error::try_again("the network of this Node is not ready", details)
 }
 
-fn attachment(link: &PodLink) -> Attachment {
+/// What the runtime is told, which knows the namespace by the name that it gave.
+fn attachment(link: &PodLink, netns: &str) -> Attachment {
     let host = Interface { name: link.host_device.clone(), mtu: Some(link.mtu), ..Interface::default() };
     let container = Interface {
         name: link.container_device.clone(),
         mac: link.mac.to_string(),
-        sandbox: link.netns.display().to_string(),
+        sandbox: netns.to_owned(),
         mtu: Some(link.mtu),
     };
     let gateway = |net: &IpNet| link.gateways.iter().find(|ip| ip.is_ipv4() == net.addr().is_ipv4()).copied();
@@ -340,19 +352,6 @@ fn everything(of_family: IpAddr) -> IpNet {
         IpAddr::V4(_) => IpNet::from(ipnet::Ipv4Net::default()),
         IpAddr::V6(_) => IpNet::from(ipnet::Ipv6Net::default()),
     }
-}
-
-/// The Ethernet address of the Pod with an address: the same whoever has it, so that nobody keeps a stale one.
-fn mac_for(address: IpAddr) -> Mac {
-    let bytes = match address {
-        IpAddr::V4(ip) => ip.octets(),
-        IpAddr::V6(ip) => {
-            let [.., a, b, c, d] = ip.octets();
-            [a, b, c, d]
-        }
-    };
-    let [a, b, c, d] = bytes;
-    Mac([0x0a, 0x58, a, b, c, d])
 }
 
 /// Runs what waits for the kernel or a disk where nobody else waits for it, once it is polled.

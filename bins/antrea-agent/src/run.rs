@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use host::ipam::{Pool, Range};
-use host::uplink::Uplink;
 use ipnet::IpNet;
 use k8s::{Client, Notice, Only};
 use node::{Brain, Own, local_addresses, node_addresses};
@@ -27,6 +26,7 @@ use crate::engine::{Counters, Engine};
 use crate::ports::Ports;
 use crate::rest::Rest;
 use crate::sources;
+use crate::transport::Transport;
 use crate::upkeep::{self, Upkeep};
 
 /// How long a source may take before the log says what is being waited for.
@@ -121,8 +121,9 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
         Client::new(config.client_connection.kubeconfig.as_deref(), config.kube_api_server_override.as_deref()).await?;
     let node = own_node(&client, name).await?;
     let addresses = local_addresses(&node)?;
-    let transport = transport(name, &node)?;
-    let mtu = config.pod_mtu(transport.mtu, transport.address.addr());
+    let transport = Transport::find(config, &node)?;
+    transport.tell(&client, &node).await?;
+    let mtu = config.pod_mtu(transport.mtu, transport.first());
     info!(node = name, device = transport.device, mtu, "this Node");
 
     let database = Arc::new(Database::connect(ovs::database::Config::new(config.ovs_run_dir.join("db.sock"))));
@@ -176,6 +177,7 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     let server = telemetry::server::Server::bind(config.api_port, &token).await?;
     tokio::spawn(server.serve(Rest {
         engine: engine.clone(),
+        has_metrics: config.enable_prometheus_metrics,
         counters,
         upkeep,
         bridge_repairs: Arc::clone(&bridge_repairs),
@@ -183,7 +185,7 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
         controller,
     }));
 
-    let cni = Cni::new(own, engine.clone(), ports, pool);
+    let cni = Cni::new(own, engine.clone(), ports, pool, &config.host_proc_path_prefix);
     let listener = api::cni::Listener::bind(&config.cni_socket)?;
     let bridge = async move { wanted.keep(&database, made, &bridge_repairs).await };
     Ok(Started { listener, cni, engine, bridge: Box::pin(bridge) })
@@ -221,22 +223,12 @@ async fn own_node(client: &Client, name: &str) -> Result<Node> {
     }
 }
 
-/// The device to other Nodes.
-fn transport(name: &str, node: &Node) -> Result<Uplink> {
-    let addresses = node_addresses(node);
-    let Some(address) = addresses.first().copied() else {
-        bail!("Node {name}: status.addresses: has no InternalIP");
-    };
-    let found = host::uplink::find(address)?;
-    found.ok_or_else(|| anyhow!("Node {name}: no device of this host has its address {address}; is NODE_NAME right?"))
-}
-
 /// What was found out about this Node.
 struct Facts<'a> {
     name: &'a str,
     node: &'a Node,
     addresses: pipeline::model::Families<pipeline::model::Address>,
-    transport: &'a Uplink,
+    transport: &'a Transport,
     mtu: u32,
     datapath: config::Datapath,
     made: Made,
@@ -244,14 +236,6 @@ struct Facts<'a> {
 
 fn own(config: &Config, facts: Facts<'_>) -> Result<Own> {
     let Facts { name, node, addresses, transport, mtu, datapath, made } = facts;
-    let mut subnets = vec![transport.address.trunc()];
-    for address in node_addresses(node) {
-        if let Some(uplink) = host::uplink::find(address)? {
-            subnets.push(uplink.address.trunc());
-        }
-    }
-    subnets.sort();
-    subnets.dedup();
     // Not ::1: nobody answers from it to another device, as the kernel has no route_localnet for IPv6.
     let candidates = node_addresses(node).into_iter().chain([IpAddr::V4(Ipv4Addr::LOCALHOST)]);
     let allowed = |ip: &IpAddr| {
@@ -280,7 +264,7 @@ fn own(config: &Config, facts: Facts<'_>) -> Result<Own> {
         tunnel_port: config.tunnel_udp_port(),
         addresses,
         transport_device: transport.device.clone(),
-        transport_subnets: subnets,
+        transport_subnets: transport.subnets.clone(),
         mtu,
         no_snat: config.no_snat,
         node_port_addresses: candidates.filter(allowed).collect(),

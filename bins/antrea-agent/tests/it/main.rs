@@ -6,6 +6,8 @@ mod bad_input;
 #[cfg(test)]
 mod command_line;
 #[cfg(test)]
+mod configured;
+#[cfg(test)]
 mod controller;
 #[cfg(test)]
 mod deploy;
