@@ -103,15 +103,25 @@ impl Lab {
         said(&self.run("leave", [node]))
     }
 
-    /// The root of a Node's file system, as the host sees it.
-    pub(crate) fn root(&self, node: &str) -> PathBuf {
+    /// A Node's first process.
+    pub(crate) fn node_init(&self, node: &str) -> u32 {
         let text = std::fs::read_to_string(self.home().join("nodes").join(node).join("init.pid")).unwrap();
-        format!("/proc/{}/root", text.split(' ').next().unwrap()).into()
+        text.split(' ').next().unwrap().parse().unwrap()
     }
 
-    /// The network namespace of a Pod of [`pause`].
+    /// The root of a Node's file system, as the host sees it.
+    pub(crate) fn root(&self, node: &str) -> PathBuf {
+        format!("/proc/{}/root", self.node_init(node)).into()
+    }
+
+    /// The network namespace of a Pod of [`pause`] in the namespace `default`.
     pub(crate) fn netns(&self, node: &str, pod: &str) -> Netns {
-        let pid = self.home().join("nodes").join(node).join("pods/default").join(pod).join("c/pid");
+        self.netns_of(node, "default", pod)
+    }
+
+    /// The network namespace of a Pod whose container is called `c`.
+    pub(crate) fn netns_of(&self, node: &str, namespace: &str, pod: &str) -> Netns {
+        let pid = self.home().join("nodes").join(node).join("pods").join(namespace).join(pod).join("c/pid");
         let pid = std::fs::read_to_string(pid).unwrap();
         Netns::open(&self.root(node).join("proc").join(pid.trim()).join("ns/net")).unwrap()
     }

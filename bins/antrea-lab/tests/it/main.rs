@@ -24,6 +24,8 @@ mod network;
 #[cfg(test)]
 mod pods;
 #[cfg(test)]
+mod policies;
+#[cfg(test)]
 mod streams;
 #[cfg(test)]
 mod traces;
