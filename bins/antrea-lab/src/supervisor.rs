@@ -5,6 +5,7 @@
 
 mod accounts;
 mod control_plane;
+mod controllers;
 mod forward;
 mod real;
 mod scheduler;
@@ -85,6 +86,7 @@ async fn live(home: &Home, mut lab: Lab, nodes: &mut Vec<Child>) -> Result<()> {
     let client = crate::client::connect(&home.kubeconfig()).await?;
     if plan.network == plan::Network::Antrea {
         accounts::give(&client, home, &plan).await?;
+        controllers::start(&client, home, &plan, &underlay).await.context("the controllers")?;
     }
     if plan.kubernetes == Kubernetes::Embedded {
         tokio::spawn(scheduler::run(client.clone()));
@@ -147,7 +149,8 @@ fn install_programs(home: &Home, plan: &Plan) -> Result<()> {
     }
     let (from, to) = (myself()?, home.path().join("bin"));
     fs::create_dir(&to)?;
-    for name in ["antrea-agent", "antrea-cni"] {
+    let controller = (plan.controllers > 0).then_some("antrea-controller");
+    for name in ["antrea-agent", "antrea-cni"].into_iter().chain(controller) {
         let program = from.with_file_name(name);
         fs::copy(&program, to.join(name)).with_context(|| {
             format!("{} is missing: `cargo build -p {name}`, or use `--network bridge`", program.display())
