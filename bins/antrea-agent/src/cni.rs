@@ -10,8 +10,9 @@ mod removals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use api::cni::{Attachment, AttachmentId, Call, Code, Error, Handler, Interface, Release};
@@ -41,12 +42,30 @@ pub(crate) struct Cni {
     ports: Ports,
     pool: Arc<Pool>,
     removals: Removals,
+    /// Whether what earlier calls have left behind was collected, which is done alone.
+    open: Arc<AtomicBool>,
+    /// Where the Node's `/proc` is seen, if that is not where it is on the Node.
+    proc: Option<Arc<PathBuf>>,
 }
 
 impl Cni {
-    /// Attaches Pods with addresses of a pool.
-    pub(crate) fn new(own: Arc<Own>, engine: Engine, ports: Ports, pool: Pool) -> Self {
-        Self { own, engine, ports, pool: Arc::new(pool), removals: Removals::new() }
+    /// Attaches Pods with addresses of a pool. In an agent that runs in a Pod, the Node's `/proc` is below `prefix`.
+    pub(crate) fn new(own: Arc<Own>, engine: Engine, ports: Ports, pool: Pool, prefix: &Path) -> Self {
+        let proc = Some(prefix.join("proc")).filter(|path| path.join("1").exists()).map(Arc::new);
+        Self { own, engine, ports, pool: Arc::new(pool), removals: Removals::new(), open: Arc::default(), proc }
+    }
+
+    /// From now on calls are carried out; until then, runtimes are told to try again.
+    pub(crate) fn open(&self) {
+        self.open.store(true, Ordering::Release);
+    }
+
+    /// Where the agent finds a network namespace that a runtime names.
+    fn netns(&self, named: &str) -> PathBuf {
+        match (&self.proc, Path::new(named).strip_prefix("/proc")) {
+            (Some(proc), Ok(below)) => proc.join(below),
+            _ => PathBuf::from(named),
+        }
     }
 
     /// Waits until what was detached is gone from the kernel.
@@ -93,20 +112,21 @@ impl Cni {
 
     /// Fails unless the switch holds what Pods need.
     fn ready(&self) -> Result<(), Error> {
+        self.opened()?;
         let progress = *self.engine.progress().borrow();
-        if progress.ready {
-            return Ok(());
-        }
-        let details =
-            "antrea-agent waits for Open vSwitch, the Kubernetes API or antrea-controller; its log says for what";
-        Err(Error::try_again("the network of this Node is not ready", details))
+        if progress.ready { Ok(()) } else { Err(not_ready()) }
+    }
+
+    /// Fails until calls are carried out at all.
+    fn opened(&self) -> Result<(), Error> {
+        if self.open.load(Ordering::Acquire) { Ok(()) } else { Err(not_ready()) }
     }
 
     fn link_of(&self, port: &PodPort, mtu: Option<u32>) -> PodLink {
         let family = |ip: &IpAddr| self.own.families().find(|address| address.pod_cidr.contains(ip));
         let with_prefix = |address: Address, ip: &IpAddr| IpNet::new(*ip, address.pod_cidr.prefix_len()).ok();
         PodLink {
-            netns: PathBuf::from(&port.netns),
+            netns: self.netns(&port.netns),
             container_device: port.device.clone(),
             host_device: port.name.clone(),
             mac: port.mac,
@@ -134,7 +154,7 @@ impl Cni {
             container: container.to_owned(),
             pod: ObjectName { namespace: call.pod.namespace.clone(), name: call.pod.name.clone() },
             uid: call.pod.uid.clone(),
-            mac: mac_for(*first),
+            mac: Mac::of_ip(*first),
             addresses,
             device: device.to_owned(),
             netns: call.netns.clone(),
@@ -145,7 +165,7 @@ impl Cni {
             let checked = link.clone();
             let differences = blocking(move || host::pod::check(&checked)).await;
             if differences.is_ok_and(|differences| differences.is_empty()) {
-                return Ok(attachment(&link));
+                return Ok(attachment(&link, &call.netns));
             }
             // Somebody has torn it: made anew it is whole.
             self.take_out(&port.name, None).await?;
@@ -172,7 +192,7 @@ impl Cni {
         let (plugged, connected) = tokio::join!(plugged, connected);
         plugged.map_err(|error| Error::new(Code::Interface, error))?;
         connected?;
-        let answer = attachment(&link);
+        let answer = attachment(&link, &call.netns);
         // Not waited for: without it, neighbours ask.
         let announced = blocking(move || host::pod::announce(&link));
         tokio::spawn(async move {
@@ -255,6 +275,7 @@ impl Handler for Cni {
     }
 
     async fn del(&self, release: &Release) -> Result<(), Error> {
+        self.opened()?;
         let pod = release.pod.as_ref().map(|pod| pod.name.as_str());
         self.unplug(&release.id, pod).await?;
         info!(container = %release.id.container, pod, "detached");
@@ -262,6 +283,7 @@ impl Handler for Cni {
     }
 
     async fn check(&self, call: &Call, expected: &Attachment) -> Result<(), Error> {
+        self.opened()?;
         let changed = |what: String| Err(Error::new(Code::Check, what));
         let ports = self.ports.of(call.id.container.as_str());
         let Some(port) = ports.into_iter().find(|port| port.device == call.id.ifname.as_str()) else {
@@ -286,6 +308,7 @@ impl Handler for Cni {
     }
 
     async fn gc(&self, valid: &[AttachmentId]) -> Result<(), Error> {
+        self.opened()?;
         let is_valid = |container: &str, device: &str| {
             valid.iter().any(|id| id.container.as_str() == container && id.ifname.as_str() == device)
         };
@@ -299,12 +322,18 @@ impl Handler for Cni {
     }
 }
 
-fn attachment(link: &PodLink) -> Attachment {
+fn not_ready() -> Error {
+    let details = "antrea-agent waits for Open vSwitch, the Kubernetes API or antrea-controller; its log says for what";
+    Error::try_again("the network of this Node is not ready", details)
+}
+
+/// What the runtime is told, which knows the namespace by the name that it gave.
+fn attachment(link: &PodLink, netns: &str) -> Attachment {
     let host = Interface { name: link.host_device.clone(), mtu: Some(link.mtu), ..Interface::default() };
     let container = Interface {
         name: link.container_device.clone(),
         mac: link.mac.to_string(),
-        sandbox: link.netns.display().to_string(),
+        sandbox: netns.to_owned(),
         mtu: Some(link.mtu),
     };
     let gateway = |net: &IpNet| link.gateways.iter().find(|ip| ip.is_ipv4() == net.addr().is_ipv4()).copied();
@@ -323,19 +352,6 @@ fn everything(of_family: IpAddr) -> IpNet {
         IpAddr::V4(_) => IpNet::from(ipnet::Ipv4Net::default()),
         IpAddr::V6(_) => IpNet::from(ipnet::Ipv6Net::default()),
     }
-}
-
-/// The Ethernet address of the Pod with an address: the same whoever has it, so that nobody keeps a stale one.
-fn mac_for(address: IpAddr) -> Mac {
-    let bytes = match address {
-        IpAddr::V4(ip) => ip.octets(),
-        IpAddr::V6(ip) => {
-            let [.., a, b, c, d] = ip.octets();
-            [a, b, c, d]
-        }
-    };
-    let [a, b, c, d] = bytes;
-    Mac([0x0a, 0x58, a, b, c, d])
 }
 
 /// Runs what waits for the kernel or a disk where nobody else waits for it, once it is polled.

@@ -20,6 +20,8 @@ use crate::upkeep::Upkeep;
 #[derive(Debug)]
 pub(crate) struct Rest {
     pub(crate) engine: Engine,
+    /// Whether there is a page of metrics.
+    pub(crate) has_metrics: bool,
     pub(crate) counters: Arc<Counters>,
     pub(crate) upkeep: watch::Receiver<Upkeep>,
     pub(crate) bridge_repairs: Arc<AtomicU64>,
@@ -34,7 +36,7 @@ impl Answers for Rest {
             // An engine that answers is alive.
             "/healthz" | "/livez" => Answer::health(self.engine.look(|_| ()).await.map_err(|error| error.to_string())),
             "/readyz" => Answer::health(self.readiness().await),
-            "/metrics" => Answer::metrics(self.metrics().await),
+            "/metrics" if self.has_metrics => Answer::metrics(self.metrics().await),
             "/v1/agentinfo" => {
                 let controller = *self.controller.borrow();
                 self.tell(move |brain| agent_info(brain, controller)).await?

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use host::ipam::{Pool, Range};
-use host::uplink::Uplink;
 use ipnet::IpNet;
 use k8s::{Client, Notice, Only};
 use node::{Brain, Own, local_addresses, node_addresses};
@@ -27,6 +26,7 @@ use crate::engine::{Counters, Engine};
 use crate::ports::Ports;
 use crate::rest::Rest;
 use crate::sources;
+use crate::transport::Transport;
 use crate::upkeep::{self, Upkeep};
 
 /// How long a source may take before the log says what is being waited for.
@@ -81,15 +81,24 @@ async fn work(config: &Config, name: &str) -> Result<()> {
         () = &mut stop => return Ok(()),
         started = start(config, name) => started?,
     };
-    info!(socket = %config.cni_socket.display(), "ready");
     let mut outcome = Ok(());
+    let cni = started.cni.clone();
+    let opened = async {
+        match open(&cni, &started.engine).await {
+            Ok(()) => {
+                info!(socket = %config.cni_socket.display(), "ready");
+                std::future::pending().await
+            }
+            Err(error) => error,
+        }
+    };
     let stop = async {
         tokio::select! {
             () = stop => {}
+            error = opened => outcome = Err(error),
             error = started.bridge => outcome = Err(error.into()),
         }
     };
-    let cni = started.cni.clone();
     started.listener.serve(started.cni, stop).await;
     if tokio::time::timeout(PATIENCE, cni.settled()).await.is_err() {
         warn!("the kernel has not removed all devices of Pods within {PATIENCE:?}; the next start will see to it");
@@ -98,10 +107,11 @@ async fn work(config: &Config, name: &str) -> Result<()> {
     outcome
 }
 
-/// An agent that can attach Pods.
+/// An agent that attaches Pods as soon as it is told everything.
 struct Started {
     listener: api::cni::Listener,
     cni: Cni,
+    engine: Engine,
     /// Ends when the bridge is another one.
     bridge: Pin<Box<dyn Future<Output = BridgeError>>>,
 }
@@ -111,8 +121,9 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
         Client::new(config.client_connection.kubeconfig.as_deref(), config.kube_api_server_override.as_deref()).await?;
     let node = own_node(&client, name).await?;
     let addresses = local_addresses(&node)?;
-    let transport = transport(name, &node)?;
-    let mtu = config.pod_mtu(transport.mtu, transport.address.addr());
+    let transport = Transport::find(config, &node)?;
+    transport.tell(&client, &node).await?;
+    let mtu = config.pod_mtu(transport.mtu, transport.first());
     info!(node = name, device = transport.device, mtu, "this Node");
 
     let database = Arc::new(Database::connect(ovs::database::Config::new(config.ovs_run_dir.join("db.sock"))));
@@ -166,6 +177,7 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     let server = telemetry::server::Server::bind(config.api_port, &token).await?;
     tokio::spawn(server.serve(Rest {
         engine: engine.clone(),
+        has_metrics: config.enable_prometheus_metrics,
         counters,
         upkeep,
         bridge_repairs: Arc::clone(&bridge_repairs),
@@ -173,14 +185,20 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
         controller,
     }));
 
-    let cni = Cni::new(own, engine.clone(), ports, pool);
+    let cni = Cni::new(own, engine.clone(), ports, pool, &config.host_proc_path_prefix);
     let listener = api::cni::Listener::bind(&config.cni_socket)?;
-    ready(&engine).await?;
+    let bridge = async move { wanted.keep(&database, made, &bridge_repairs).await };
+    Ok(Started { listener, cni, engine, bridge: Box::pin(bridge) })
+}
+
+/// Waits until Pods can be attached, and lets runtimes in.
+async fn open(cni: &Cni, engine: &Engine) -> Result<()> {
+    ready(engine).await?;
     if let Err(error) = cni.collect().await {
         warn!(%error, "what earlier calls have left behind is still there");
     }
-    let bridge = async move { wanted.keep(&database, made, &bridge_repairs).await };
-    Ok(Started { listener, cni, bridge: Box::pin(bridge) })
+    cni.open();
+    Ok(())
 }
 
 /// This Node, as soon as Kubernetes has given it a Pod subnet.
@@ -205,22 +223,12 @@ async fn own_node(client: &Client, name: &str) -> Result<Node> {
     }
 }
 
-/// The device to other Nodes.
-fn transport(name: &str, node: &Node) -> Result<Uplink> {
-    let addresses = node_addresses(node);
-    let Some(address) = addresses.first().copied() else {
-        bail!("Node {name}: status.addresses: has no InternalIP");
-    };
-    let found = host::uplink::find(address)?;
-    found.ok_or_else(|| anyhow!("Node {name}: no device of this host has its address {address}; is NODE_NAME right?"))
-}
-
 /// What was found out about this Node.
 struct Facts<'a> {
     name: &'a str,
     node: &'a Node,
     addresses: pipeline::model::Families<pipeline::model::Address>,
-    transport: &'a Uplink,
+    transport: &'a Transport,
     mtu: u32,
     datapath: config::Datapath,
     made: Made,
@@ -228,14 +236,6 @@ struct Facts<'a> {
 
 fn own(config: &Config, facts: Facts<'_>) -> Result<Own> {
     let Facts { name, node, addresses, transport, mtu, datapath, made } = facts;
-    let mut subnets = vec![transport.address.trunc()];
-    for address in node_addresses(node) {
-        if let Some(uplink) = host::uplink::find(address)? {
-            subnets.push(uplink.address.trunc());
-        }
-    }
-    subnets.sort();
-    subnets.dedup();
     // Not ::1: nobody answers from it to another device, as the kernel has no route_localnet for IPv6.
     let candidates = node_addresses(node).into_iter().chain([IpAddr::V4(Ipv4Addr::LOCALHOST)]);
     let allowed = |ip: &IpAddr| {
@@ -264,7 +264,7 @@ fn own(config: &Config, facts: Facts<'_>) -> Result<Own> {
         tunnel_port: config.tunnel_udp_port(),
         addresses,
         transport_device: transport.device.clone(),
-        transport_subnets: subnets,
+        transport_subnets: transport.subnets.clone(),
         mtu,
         no_snat: config.no_snat,
         node_port_addresses: candidates.filter(allowed).collect(),

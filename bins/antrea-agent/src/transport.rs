@@ -2,7 +2,88 @@
 
 use std::net::IpAddr;
 
+use anyhow::{Context, Result, bail};
+use host::uplink::{self, Uplink};
+use ipnet::IpNet;
+use k8s::Client;
+use node::node_addresses;
+use types::node::{Node, TRANSPORT_ADDRESSES};
+
 use crate::config::{Config, EncapMode, Tunnel};
+
+/// The device to other Nodes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Transport {
+    /// Its name.
+    pub(crate) device: String,
+    /// The largest packet.
+    pub(crate) mtu: u32,
+    /// Subnets that are shared with other Nodes that are near.
+    pub(crate) subnets: Vec<IpNet>,
+    /// The Node's addresses there, the one that others use first; there is one at least.
+    addresses: Vec<IpAddr>,
+    /// Whether others have to be told, since these are not the addresses that Kubernetes knows.
+    told: bool,
+}
+
+impl Transport {
+    /// Finds it: by name, by network, or by the Node's address.
+    pub(crate) fn find(config: &Config, node: &Node) -> Result<Self> {
+        let (name, own) = (&node.metadata.name, node_addresses(node));
+        let Some(first) = own.first().copied() else {
+            bail!("Node {name}: status.addresses: has no InternalIP");
+        };
+        // The family that the Node prefers comes first; addresses that count on one wire only lead nowhere.
+        let chosen = |wanted: &dyn Fn(&Uplink) -> bool| -> Result<Vec<Uplink>> {
+            let global = |net: IpNet| !matches!(net, IpNet::V6(net) if net.addr().is_unicast_link_local());
+            let mut found = uplink::list(global)?;
+            found.retain(|uplink| wanted(uplink));
+            found.sort_by_key(|uplink| uplink.address.addr().is_ipv4() != first.is_ipv4());
+            found.dedup_by_key(|uplink| uplink.address.addr().is_ipv4());
+            Ok(found)
+        };
+        let (device, cidrs) = (config.transport_interface.as_ref(), config.transport_interface_cidrs.as_slice());
+        let told = device.is_some() || !cidrs.is_empty();
+        let found = match device {
+            Some(device) => chosen(&|uplink| uplink.device == *device)?,
+            None if told => chosen(&|uplink| cidrs.iter().any(|net| net.contains(&uplink.address.addr())))?,
+            None => own.iter().filter_map(|ip| uplink::find(*ip).transpose()).collect::<Result<_, _>>()?,
+        };
+        let nearest = found.first().filter(|uplink| told || uplink.address.addr() == first);
+        let Some(nearest) = nearest else {
+            match device {
+                Some(device) => bail!("transportInterface: there is no device {device} with an address on this host"),
+                None if told => bail!("transportInterfaceCIDRs: no device of this host has an address of {cidrs:?}"),
+                None => bail!("Node {name}: no device of this host has its address {first}; is NODE_NAME right?"),
+            }
+        };
+        let mut subnets: Vec<IpNet> = found.iter().map(|uplink| uplink.address.trunc()).collect();
+        subnets.sort();
+        subnets.dedup();
+        let addresses = found.iter().map(|uplink| uplink.address.addr()).collect();
+        Ok(Self { device: nearest.device.clone(), mtu: nearest.mtu, subnets, addresses, told })
+    }
+
+    /// The address that other Nodes use.
+    pub(crate) fn first(&self) -> IpAddr {
+        self.addresses.first().copied().unwrap_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED))
+    }
+
+    /// Tells the other Nodes at which addresses this one is reached, or takes back what was told before.
+    pub(crate) async fn tell(&self, client: &Client, node: &Node) -> Result<()> {
+        let name = node.metadata.name.as_str();
+        let list = self.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let wanted = self.told.then_some(list.as_str());
+        if node.metadata.annotations.get(TRANSPORT_ADDRESSES).map(String::as_str) == wanted {
+            return Ok(());
+        }
+        let told = client.annotate::<Node>(name, TRANSPORT_ADDRESSES, wanted).await;
+        told.context(
+            "other Nodes have to be told that transportInterface has changed; \
+             deploy/kubernetes/transport-interface.yml lets agents do that",
+        )
+    }
+}
 
 impl Tunnel {
     /// What Open vSwitch calls it.

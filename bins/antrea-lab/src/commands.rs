@@ -6,6 +6,7 @@ pub(crate) mod down;
 pub(crate) mod enter;
 pub(crate) mod exec;
 pub(crate) mod logs;
+pub(crate) mod membership;
 pub(crate) mod node;
 pub(crate) mod status;
 pub(crate) mod up;

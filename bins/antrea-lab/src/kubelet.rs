@@ -55,7 +55,7 @@ pub(crate) struct Kubelet {
 impl Kubelet {
     /// Connects to the API, and makes the Node known there; it is not ready yet.
     pub(crate) async fn register(home: &Home, plan: &Plan, node: &Node) -> Result<Self> {
-        let client = crate::client::connect(&home.node_kubeconfig()).await?;
+        let client = crate::client::connect(&home.kubelet_kubeconfig(&node.name)).await?;
         let checksums = plan.network == Network::Antrea;
         let context = Arc::new(Context { client, node: node.clone(), home: home.clone(), checksums });
         let (deadline, mut pauses) = (Instant::now() + PATIENCE, Pauses::default());

@@ -19,6 +19,7 @@ mod mounts;
 mod node;
 mod plan;
 mod progress;
+mod request;
 mod servers;
 mod state;
 mod supervisor;
@@ -56,6 +57,10 @@ enum Command {
     Up(commands::up::Options),
     /// End a lab, or remove what a crashed one has left
     Down(Which),
+    /// One more Node joins a lab that runs
+    Join(Which),
+    /// A Node leaves a lab that runs, with its Pods
+    Leave(commands::membership::Leaver),
     /// Show Nodes and Pods
     Status(Which),
     /// Run a command in a Pod
@@ -132,6 +137,8 @@ fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Up(options) => asynchronous(commands::up::run(options)),
         Command::Down(which) => commands::down::run(&which).map(done),
+        Command::Join(which) => commands::membership::join(&which).map(done),
+        Command::Leave(leaver) => commands::membership::leave(leaver).map(done),
         Command::Status(which) => asynchronous(commands::status::run(which)).map(done),
         Command::Exec(options) => commands::exec::run(options),
         Command::Node(options) => commands::node::run(options),

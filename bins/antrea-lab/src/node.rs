@@ -3,6 +3,7 @@
 pub(crate) mod daemon;
 pub(crate) mod init;
 pub(crate) mod network;
+mod plans;
 mod switch;
 
 use anyhow::{Context, Result};
@@ -24,23 +25,25 @@ pub(crate) async fn run(home: Home, name: &str) -> Result<()> {
 }
 
 async fn boot(home: &Home, name: &str) -> Result<kubelet::Kubelet> {
-    let lab = home.read()?.context("there is no lab")?;
-    let node = lab.plan.node(name).with_context(|| format!("there is no Node {name}"))?;
+    let plans = plans::listen().await?;
+    let plan = plans.borrow().clone();
+    let node = plan.node(name).with_context(|| format!("there is no Node {name}"))?;
     sysctls(&[
         ("net.ipv4.ip_forward", "1"),
         ("net.ipv6.conf.all.forwarding", "1"),
         ("net.ipv4.conf.all.rp_filter", "0"),
         ("net.ipv4.conf.default.rp_filter", "0"),
     ])?;
-    if lab.plan.network == Network::Bridge {
+    if plan.network == Network::Bridge {
         // Its plugin waits for the detection of duplicate addresses, in vain: there are none.
         sysctls(&[("net.ipv6.conf.default.accept_dad", "0")])?;
     }
     let directory = home.node(name);
-    switch::start(&lab.plan, node, &directory).await.context("Open vSwitch")?;
+    switch::start(&plans, node, &directory).await.context("Open vSwitch")?;
     step(format!("{name}: Open vSwitch runs"));
-    let kubelet = kubelet::Kubelet::register(home, &lab.plan, node).await.context("the Kubernetes API")?;
-    network::start(home, &lab.plan, node).await.context("the network")?;
+    let kubelet = kubelet::Kubelet::register(home, &plan, node).await.context("the Kubernetes API")?;
+    network::start(home, &plan, node).await.context("the network")?;
+    tokio::spawn(plans::follow(node.clone(), plan.clone(), plans));
     kubelet.ready().await.context("the Kubernetes API")?;
     step(format!("{name}: ready, at {} and {}", node.ipv4, node.ipv6));
     News::Ready.tell();

@@ -165,6 +165,16 @@ impl Plan {
         self.nodes.iter().filter(move |peer| peer.name != node.name)
     }
 
+    /// All Nodes but that one that are in its subnet.
+    pub(crate) fn near<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Node> {
+        self.peers(node).filter(|peer| peer.segment == node.segment)
+    }
+
+    /// A Node that could join: the first whose number nobody has.
+    pub(crate) fn another(&self) -> Option<Node> {
+        (1..=MOST_NODES).filter_map(Node::new).find(|node| self.node(&node.name).is_none())
+    }
+
     /// Whether the router knows where the Pods are.
     pub(crate) fn router_knows_pods(&self) -> bool {
         self.network == Network::Bridge || self.mode == Mode::NoEncap
@@ -250,6 +260,15 @@ mod tests {
         let segments = |count| plan(count).nodes.iter().map(|node| node.segment).collect::<Vec<_>>();
         assert_eq!(segments(2), [Segment::A, Segment::A]);
         assert_eq!(segments(3), [Segment::A, Segment::A, Segment::B]);
+    }
+
+    #[test]
+    fn who_joins_takes_the_first_place_that_is_free() {
+        let mut plan = plan(3);
+        assert_eq!(plan.another().unwrap().name, "node-4");
+        let left = plan.nodes.remove(1);
+        assert_eq!(plan.another(), Some(left));
+        assert_eq!(self::plan(MOST_NODES).another(), None);
     }
 
     #[test]

@@ -56,9 +56,19 @@ impl Home {
         self.0.join("kubeconfig")
     }
 
-    /// The administrator's kubeconfig, for the kubelets: it works in the Nodes.
-    pub(crate) fn node_kubeconfig(&self) -> PathBuf {
-        self.0.join("node.kubeconfig")
+    /// The kubeconfig of a Node's kubelet.
+    pub(crate) fn kubelet_kubeconfig(&self, node: &str) -> PathBuf {
+        self.node(node).join("kubelet.kubeconfig")
+    }
+
+    /// The programs that Nodes run.
+    pub(crate) fn programs(&self) -> PathBuf {
+        self.0.join("bin")
+    }
+
+    /// Where the supervisor takes requests.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.0.join("supervisor.sock")
     }
 
     /// The kubeconfig of a Node's agent.
@@ -150,18 +160,28 @@ impl Home {
 impl Home {
     /// Kills the first process of every Node, which takes all others of it along, and waits until they are gone.
     pub(crate) fn end_nodes(&self) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let left = self.node_pids();
-            if left.is_empty() || Instant::now() > deadline {
-                break;
-            }
-            for pid in left {
-                // It may have ended a moment ago.
-                let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
-            }
-            std::thread::park_timeout(Duration::from_millis(5));
+        end(|| self.node_pids());
+    }
+
+    /// The same for one Node.
+    pub(crate) fn end_node(&self, node: &str) {
+        end(|| self.node_pid(node).into_iter().collect());
+    }
+}
+
+/// Kills processes until none is left, or patience.
+fn end(left: impl Fn() -> Vec<u32>) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let left = left();
+        if left.is_empty() || Instant::now() > deadline {
+            break;
         }
+        for pid in left {
+            // It may have ended a moment ago.
+            let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
+        }
+        std::thread::park_timeout(Duration::from_millis(5));
     }
 }
 

@@ -7,25 +7,27 @@ mod accounts;
 mod control_plane;
 mod controllers;
 mod forward;
+mod nodes;
 mod real;
+mod requests;
 mod scheduler;
 mod underlay;
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 use std::process::Stdio;
 
-use anyhow::{Context, Result, bail};
-use tokio::io::{AsyncBufReadExt, BufReader};
+use anyhow::{Context, Result};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
 
-use crate::plan::{self, Kubernetes, Node, Plan};
+use crate::plan::{self, Kubernetes, Plan};
 use crate::progress::{News, step};
 use crate::state::{Home, Lab, started};
-use crate::system::{Netns, die_with_parent, last_words, myself};
+use crate::system::{Netns, die_with_parent, myself};
 use control_plane::ControlPlane;
+use nodes::Nodes;
+use requests::Requests;
 use underlay::Underlay;
 
 const DNS: &str = include_str!("../manifests/dns.yaml");
@@ -34,12 +36,12 @@ const DNS: &str = include_str!("../manifests/dns.yaml");
 pub(crate) async fn run(plan: Plan) -> Result<()> {
     let home = Home::of(&plan.name);
     let lab = claim(&home, plan)?;
-    let mut nodes = Vec::new();
-    let outcome = live(&home, lab, &mut nodes).await;
+    let mut processes = BTreeMap::new();
+    let outcome = live(&home, lab, &mut processes).await;
     // First the Nodes' first processes, so that those who wait for them end by themselves.
     home.end_nodes();
-    for mut node in nodes {
-        let _ = node.wait().await;
+    for mut process in processes.into_values() {
+        let _ = process.wait().await;
     }
     if let Err(error) = &outcome {
         tracing::error!("{error:#}");
@@ -73,7 +75,7 @@ fn claim(home: &Home, plan: Plan) -> Result<Lab> {
     Ok(lab)
 }
 
-async fn live(home: &Home, mut lab: Lab, nodes: &mut Vec<Child>) -> Result<()> {
+async fn live(home: &Home, mut lab: Lab, processes: &mut BTreeMap<String, Child>) -> Result<()> {
     let mut signals = Signals::new()?;
     let plan = lab.plan.clone();
     let underlay = Underlay::build(&plan).context("the underlay")?;
@@ -84,41 +86,33 @@ async fn live(home: &Home, mut lab: Lab, nodes: &mut Vec<Child>) -> Result<()> {
     step(format!("the Kubernetes API answers at {}", control_plane.url));
     install_programs(home, &plan)?;
     let client = crate::client::connect(&home.kubeconfig()).await?;
+    accounts::make(&client, &plan).await?;
     if plan.network == plan::Network::Antrea {
-        accounts::give(&client, home, &plan).await?;
         controllers::start(&client, home, &plan, &underlay).await.context("the controllers")?;
     }
     if plan.kubernetes == Kubernetes::Embedded {
         tokio::spawn(scheduler::run(client.clone()));
     }
     let _outside = outside_server(&underlay.outside, home)?;
-    let (sender, mut news) = mpsc::unbounded_channel();
-    for node in &plan.nodes {
-        nodes.push(start_node(home, &underlay, node, sender.clone()).with_context(|| node.name.clone())?);
-    }
-    step(format!("{} Nodes are starting", nodes.len()));
+    let mut nodes = Nodes::new(home, &underlay, &control_plane, client.clone(), lab, processes);
     let up = async {
-        let mut ready = 0;
-        while ready < plan.nodes.len() {
-            match news.recv().await {
-                Some((_, News::Step(what))) => step(what),
-                Some((_, News::Ready)) => ready += 1,
-                Some((node, News::Failed(why))) => bail!("{node} does not come up: {why}"),
-                None => bail!("all Nodes have ended"),
-            }
-        }
-        crate::client::apply(&client, DNS, |_| true).await.context("the cluster's DNS")
+        nodes.start_all().await?;
+        crate::client::apply(&client, DNS, |_| true).await.context("the cluster's DNS")?;
+        Requests::listen(home)
     };
-    tokio::select! {
+    let mut requests = tokio::select! {
         up = up => up?,
         () = signals.any() => return Ok(()),
-    }
-    lab.ready = true;
-    home.write(&lab)?;
+    };
+    nodes.say_ready()?;
     News::Ready.tell();
     loop {
         tokio::select! {
-            Some((node, news)) = news.recv() => tracing::warn!("{node}: {news:?}"),
+            news = nodes.news() => tracing::warn!("{news:?}"),
+            request = requests.next() => tokio::select! {
+                () = nodes.answer(request) => {}
+                () = signals.any() => return Ok(()),
+            },
             () = signals.any() => return Ok(()),
         }
     }
@@ -147,7 +141,7 @@ fn install_programs(home: &Home, plan: &Plan) -> Result<()> {
     if plan.network != plan::Network::Antrea {
         return Ok(());
     }
-    let (from, to) = (myself()?, home.path().join("bin"));
+    let (from, to) = (myself()?, home.programs());
     fs::create_dir(&to)?;
     let controller = (plan.controllers > 0).then_some("antrea-controller");
     for name in ["antrea-agent", "antrea-cni"].into_iter().chain(controller) {
@@ -167,33 +161,4 @@ fn outside_server(outside: &Netns, home: &Home) -> Result<Child> {
     server.stdout(log.try_clone()?).stderr(log);
     die_with_parent(&mut server);
     Command::from(server).kill_on_drop(true).spawn().context("cannot start the server outside")
-}
-
-fn start_node(
-    home: &Home,
-    underlay: &Underlay,
-    node: &Node,
-    news: mpsc::UnboundedSender<(String, News)>,
-) -> Result<Child> {
-    let netns = Netns::new()?;
-    underlay.connect(node, &netns)?;
-    let directory: PathBuf = home.node(&node.name);
-    fs::create_dir_all(&directory)?;
-    let log_path = directory.join("kubelet.log");
-    let log = fs::File::create(&log_path)?;
-    let mut command = netns.command(myself()?);
-    command.args(["internal", "node", "--home"]).arg(home.path()).args(["--node", &node.name]);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-    die_with_parent(&mut command);
-    let mut child = Command::from(command).kill_on_drop(true).spawn().context("cannot start a process")?;
-    let stdout = child.stdout.take().context("no standard output")?;
-    let name = node.name.clone();
-    tokio::spawn(async move {
-        let mut lines = BufReader::new(stdout).lines();
-        while let Ok(Some(line)) = lines.next_line().await {
-            let _ = news.send((name.clone(), News::read(&line)));
-        }
-        let _ = news.send((name, News::Failed(format!("its processes have ended: {}", last_words(&log_path)))));
-    });
-    Ok(child)
 }

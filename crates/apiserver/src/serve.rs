@@ -177,10 +177,17 @@ fn access(asked: &Asked) -> Access {
             resource: place.resource.clone(),
             subresource: place.subresource.clone(),
             namespace: place.namespace.clone(),
-            name: place.name.clone(),
+            name: if place.name.is_empty() { only_name(asked).unwrap_or_default() } else { place.name.clone() },
             path: String::new(),
         },
     }
+}
+
+/// The one name that a list or a watch is about, if it selects by that: a role that names an object allows it.
+fn only_name(asked: &Asked) -> Option<String> {
+    let fields = asked.query.get("fieldSelector");
+    let name = fields.split(',').find_map(|field| field.strip_prefix("metadata.name="));
+    name.map(|name| name.trim_start_matches('=').to_owned())
 }
 
 fn authorize(state: &State, asked: &Asked) -> Result<(), Failure> {

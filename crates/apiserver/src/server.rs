@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -171,15 +170,8 @@ impl ApiServer {
 
     /// A kubeconfig with a client certificate for a user, in a group if one is named.
     pub fn kubeconfig(&self, user: &str, group: Option<&str>) -> Result<String, StartError> {
-        let identity = self.authority.client(user, group).map_err(|error| StartError::Certificates(error.into()))?;
-        let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
-        let (ca, certificate, key) = (encode(self.ca_pem()), encode(&identity.certificate), encode(&identity.key));
-        Ok(format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: embedded\nclusters:\n- name: embedded\n  cluster:\n    server: {}\n    \
-             certificate-authority-data: {ca}\ncontexts:\n- name: embedded\n  context:\n    cluster: embedded\n    user: {user}\nusers:\n- \
-             name: {user}\n  user:\n    client-certificate-data: {certificate}\n    client-key-data: {key}\n",
-            self.url()
-        ))
+        let written = self.authority.kubeconfig(&self.url(), user, group);
+        written.map_err(|error| StartError::Certificates(error.into()))
     }
 
     /// Writes the admin's kubeconfig to a file that only its owner can read.

@@ -1,4 +1,4 @@
-//! The device that a Node is reached by.
+//! The devices that a Node is reached by.
 
 use std::net::IpAddr;
 
@@ -8,12 +8,12 @@ use types::Mac;
 use crate::error::Error;
 use crate::netlink::{Netlink, address, link};
 
-/// The device that has the Node's address.
+/// A device that has an address, of which it may have more.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Uplink {
     /// Its name.
     pub device: String,
-    /// The Node's address, with the length of its network's prefix.
+    /// The address, with the length of its network's prefix.
     pub address: IpNet,
     /// The largest packet.
     pub mtu: u32,
@@ -23,10 +23,25 @@ pub struct Uplink {
 
 /// Finds the device that has the address `node`, in the namespace of the calling thread; nothing when no device has.
 pub fn find(node: IpAddr) -> Result<Option<Uplink>, Error> {
-    let doing = || format!("cannot find the device with the address {node}");
-    let mut netlink = Netlink::route().map_err(Error::refused(doing()))?;
-    let all = address::list(&mut netlink, None).map_err(Error::refused(doing()))?;
-    let Some(assigned) = all.into_iter().find(|assigned| assigned.net.addr() == node) else { return Ok(None) };
-    let device = link::get_index(&mut netlink, assigned.index).map_err(Error::refused(doing()))?;
-    Ok(device.map(|device| Uplink { device: device.name, address: assigned.net, mtu: device.mtu, mac: device.mac }))
+    Ok(list(|address| address.addr() == node)?.into_iter().next())
+}
+
+/// All addresses that are wanted, each with its device, in the namespace of the calling thread.
+pub fn list(wanted: impl Fn(IpNet) -> bool) -> Result<Vec<Uplink>, Error> {
+    let doing = "cannot list the addresses of devices";
+    let mut netlink = Netlink::route().map_err(Error::refused(doing))?;
+    let mut found = Vec::new();
+    for assigned in address::list(&mut netlink, None).map_err(Error::refused(doing))? {
+        if !wanted(assigned.net) {
+            continue;
+        }
+        let device = link::get_index(&mut netlink, assigned.index).map_err(Error::refused(doing))?;
+        found.extend(device.map(|link| Uplink {
+            device: link.name,
+            address: assigned.net,
+            mtu: link.mtu,
+            mac: link.mac,
+        }));
+    }
+    Ok(found)
 }

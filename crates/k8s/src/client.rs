@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use secrecy::ExposeSecret;
 use thiserror::Error;
@@ -109,5 +109,12 @@ impl Client {
             "" => Api::all_with(self.kube.clone(), &()),
             namespace => Api::namespaced_with(self.kube.clone(), namespace, &()),
         }
+    }
+
+    /// Sets an annotation of an object of a kind that is in no namespace, or takes it away.
+    pub async fn annotate<T: Watched>(&self, name: &str, key: &str, value: Option<&str>) -> Result<(), RequestError> {
+        let patch = Patch::Merge(serde_json::json!({"metadata": {"annotations": {key: value}}}));
+        let patched = self.api::<T>("").patch(name, &PatchParams::default(), &patch).await;
+        patched.map(drop).map_err(|error| RequestError::new(T::KIND, name, error))
     }
 }

@@ -84,7 +84,8 @@ impl<T: Watched> Watch<T> {
             }
             match self.events.next().await {
                 Some(Ok(event)) => {
-                    if std::mem::take(&mut self.failing) {
+                    // The beginning of a list is no answer yet.
+                    if !matches!(event, Event::Init) && std::mem::take(&mut self.failing) {
                         info!(resource = T::PLURAL, "the Kubernetes API answers again");
                     }
                     if let Some(notice) = self.event(event) {

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use pipeline::model::{Address, Datapath, Families, Features, Gateway, Mode, Node};
 use types::InvalidField;
+use types::node::TRANSPORT_ADDRESSES;
 
 /// What this Node is, found out when the agent starts: it does not change while it runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -103,6 +104,17 @@ pub fn pod_cidrs(node: &types::node::Node) -> Result<Vec<IpNet>, InvalidField> {
 pub fn node_addresses(node: &types::node::Node) -> Vec<IpAddr> {
     let internal = node.status.addresses.iter().filter(|address| address.kind == "InternalIP");
     internal.filter_map(|address| address.address.parse().ok()).collect()
+}
+
+/// The addresses at which other Nodes reach a Node: those that it tells, or else its own.
+pub fn transport_addresses(node: &types::node::Node) -> Result<Vec<IpAddr>, InvalidField> {
+    let Some(told) = node.metadata.annotations.get(TRANSPORT_ADDRESSES) else { return Ok(node_addresses(node)) };
+    let field = format!("metadata.annotations[{TRANSPORT_ADDRESSES}]");
+    let address = |text: &str| {
+        let problem = || format!("`{text}` is not an address, as 192.168.1.1 is");
+        text.trim().parse().map_err(|_| invalid(node, &field, problem()))
+    };
+    told.split(',').map(address).collect()
 }
 
 /// The addresses at the beginning of a Pod subnet that are no Pod's: the gateway's, and the source of connections to Services.

@@ -21,7 +21,7 @@ mod peers;
 mod policies;
 mod services;
 
-pub use addressing::{Own, local_addresses, node_addresses, pod_cidrs, reserved};
+pub use addressing::{Own, local_addresses, node_addresses, pod_cidrs, reserved, transport_addresses};
 pub use brain::{Brain, Problem};
 pub use event::{Change, Event, Interface, Source};
 pub use owner::{Owner, ServiceKey};

@@ -8,12 +8,12 @@ use pipeline::model::{Mode, Peer, PeerPath};
 use types::InvalidField;
 use types::node::Node;
 
-use crate::addressing::{Own, node_addresses, pod_cidrs, reserved};
+use crate::addressing::{Own, pod_cidrs, reserved, transport_addresses};
 
 /// Another Node, as this one reaches it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerNode {
-    /// Its own addresses.
+    /// The addresses at which it is reached.
     pub addresses: Vec<IpAddr>,
     /// Its Pod subnets.
     pub peers: Vec<Peer>,
@@ -62,7 +62,7 @@ fn peer<'a>(own: &Own, node: &'a Node, taken: &mut Taken<'a>) -> Result<Option<P
         problem,
     };
     let cidrs = pod_cidrs(node)?;
-    let addresses = node_addresses(node);
+    let addresses = transport_addresses(node)?;
     let Some(first) = addresses.first().copied() else {
         return Err(invalid("status.addresses", "has no InternalIP, so there is no way to its Pods".to_owned()));
     };

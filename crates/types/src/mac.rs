@@ -1,6 +1,7 @@
 //! Ethernet addresses.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 /// An Ethernet address.
@@ -12,6 +13,18 @@ impl Mac {
     pub const GLOBAL_VIRTUAL: Mac = Mac([0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff]);
     /// The source of packets that enter the host a second time in policy-only mode.
     pub const REENTRANCE: Mac = Mac([0xde, 0xad, 0xbe, 0xef, 0xde, 0xad]);
+
+    /// The address of the Pod with an IP address: the same whoever has it, so that nobody keeps a stale one.
+    pub fn of_ip(address: IpAddr) -> Self {
+        let [a, b, c, d] = match address {
+            IpAddr::V4(ip) => ip.octets(),
+            IpAddr::V6(ip) => {
+                let [.., a, b, c, d] = ip.octets();
+                [a, b, c, d]
+            }
+        };
+        Self([0x0a, 0x58, a, b, c, d])
+    }
 }
 
 impl From<Mac> for u128 {

@@ -4,6 +4,9 @@ use serde::Deserialize;
 
 use crate::meta::Metadata;
 
+/// The annotation by which a Node tells at which addresses others reach it, where these are not its own; commas separate them.
+pub const TRANSPORT_ADDRESSES: &str = "node.antrea.io/transport-addresses";
+
 /// A Namespace.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

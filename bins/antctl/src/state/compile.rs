@@ -14,7 +14,7 @@ use policy::Cluster;
 use types::{Mac, ObjectName};
 
 use super::State;
-use super::node_state::{NodeState, mac_for};
+use super::node_state::NodeState;
 
 /// Flows and groups, and whose they are.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl State {
             Mode::NoEncap | Mode::NetworkPolicyOnly => Vec::new(),
         };
         let first = addresses.v4.or(addresses.v6);
-        let mac = local.gateway.mac.map(|text| text.0).or(first.map(|address| mac_for(address.gateway)));
+        let mac = local.gateway.mac.map(|text| text.0).or(first.map(|address| Mac::of_ip(address.gateway)));
         let given = local.node_port_addresses.clone();
         Ok(Own {
             name: local.node.clone(),
@@ -187,7 +187,7 @@ impl State {
                     next
                 }
             };
-            let mac = given.and_then(|pod| pod.mac).map_or_else(|| mac_for(*first), |text| text.0);
+            let mac = given.and_then(|pod| pod.mac).map_or_else(|| Mac::of_ip(*first), |text| text.0);
             pods.insert(name.clone(), Pod { port: Port(ofport), mac, addresses });
         }
         if let Some(name) = given.keys().find(|name| !pods.contains_key(*name)) {

@@ -177,17 +177,3 @@ impl TryFrom<String> for MacText {
         Ok(Self(text.parse()?))
     }
 }
-
-/// An Ethernet address made from an IP address, the same every time.
-pub(super) fn mac_for(address: IpAddr) -> Mac {
-    match address {
-        IpAddr::V4(v4) => {
-            let [a, b, c, d] = v4.octets();
-            Mac([0x0a, 0, a, b, c, d])
-        }
-        IpAddr::V6(v6) => {
-            let [.., a, b, c, d] = v6.octets();
-            Mac([0x0a, 6, a, b, c, d])
-        }
-    }
-}

@@ -285,7 +285,7 @@ fn state(pods: &BTreeMap<(String, String), Pod>, policies: &[NetworkPolicy]) -> 
 
 /// The Ethernet address that a state file gives a Pod.
 fn mac(ip: &str) -> String {
-    super::node_state::mac_for(ip.parse().unwrap()).to_string()
+    types::Mac::of_ip(ip.parse().unwrap()).to_string()
 }
 
 #[test]

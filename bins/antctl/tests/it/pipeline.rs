@@ -121,9 +121,9 @@ fn bad_input_is_named_by_file_document_object_and_field() {
     }
 }
 
-const CLIENT_TO_SERVICE: &str = "in_port=4,tcp,dl_src=0a:00:0a:0a:00:04,dl_dst=0a:0a:00:00:01:01,nw_src=10.10.0.4,\
+const CLIENT_TO_SERVICE: &str = "in_port=4,tcp,dl_src=0a:58:0a:0a:00:04,dl_dst=0a:0a:00:00:01:01,nw_src=10.10.0.4,\
     nw_dst=10.96.0.10,tp_src=1000,tp_dst=80,tcp_flags=syn";
-const ANSWER: &str = "in_port=3,tcp,dl_src=0a:00:0a:0a:01:01,dl_dst=0a:00:0a:0a:00:04,nw_src=10.10.0.3,\
+const ANSWER: &str = "in_port=3,tcp,dl_src=0a:00:0a:0a:01:01,dl_dst=0a:58:0a:0a:00:04,nw_src=10.10.0.3,\
     nw_dst=10.10.0.4,tp_src=8080,tp_dst=1000,tcp_flags=syn|ack";
 
 #[test]
@@ -134,7 +134,7 @@ fn a_conversation_is_traced_packet_by_packet() {
         ends,
         [
             "=> port 3: tcp 10.10.0.4:1000 > 10.10.0.3:8080 syn ttl 63 (0a:0a:00:00:01:01 > 0a:00:0a:0a:01:01)",
-            "=> port 4: tcp 10.96.0.10:80 > 10.10.0.4:1000 syn+ack ttl 63 (0a:0a:00:00:01:01 > 0a:00:0a:0a:00:04)",
+            "=> port 4: tcp 10.96.0.10:80 > 10.10.0.4:1000 syn+ack ttl 63 (0a:0a:00:00:01:01 > 0a:58:0a:0a:00:04)",
         ]
     );
     assert!(text.contains("[NetworkPolicy default/web ingress[0] (1)] (conjunction 1)"), "{text}");

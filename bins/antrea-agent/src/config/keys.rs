@@ -18,9 +18,17 @@ pub(crate) const KEYS: &[Key] = &[
         "/var/lib/cni/networks/antrea",
         "ours: directory with the addresses in use, in the format of host-local",
     ),
-    key("hostProcPathPrefix", "/host", "directory under which the Node's `/proc` is, for an agent in a Pod"),
-    key("transportInterface", "", "interface towards other Nodes; the one with the Node's address where not set"),
-    key("transportInterfaceCIDRs", "[]", "networks by which to find that interface"),
+    key(
+        "hostProcPathPrefix",
+        "/host",
+        "directory under which the Node's `/proc` is, if it is there: for an agent in a Pod",
+    ),
+    key(
+        "transportInterface",
+        "",
+        "interface towards other Nodes, at whose addresses they reach this one; the one with the Node's address where not set",
+    ),
+    key("transportInterfaceCIDRs", "[]", "networks by which to find that interface, where its name is not set"),
     key("nodeType", "k8sNode", "`k8sNode`, or `externalNode` for machines outside of the cluster"),
     // Traffic between Nodes.
     key(
@@ -127,10 +135,6 @@ pub(crate) const NOT_YET: &[&str] = &[
     "antreaProxy.proxyLoadBalancerIPs",
     "antreaProxy.serviceProxyName",
     "antreaProxy.skipServices",
-    "enablePrometheusMetrics",
-    "hostProcPathPrefix",
-    "transportInterface",
-    "transportInterfaceCIDRs",
 ];
 
 /// Antrea's features, with whether they are on where the file says nothing.

@@ -6,7 +6,7 @@ use serde_json::json;
 use testkit::Netns;
 use testkit::wait::{PATIENCE, until};
 
-use crate::fixture::{Node, SUBNETS, call};
+use crate::fixture::{Node, PROGRAM, SUBNETS, call};
 
 #[test]
 fn a_node_without_a_pod_subnet_is_waited_for() {
@@ -28,6 +28,31 @@ fn a_switch_that_is_not_there_is_waited_for() {
     node.wait_log("waiting for Open vSwitch");
     node.ovs.start_vswitchd().unwrap();
     node.wait_ready();
+}
+
+#[test]
+fn an_open_vswitch_that_is_not_there_at_all_is_waited_for_and_named() {
+    let mut node = Node::without_agent("", &SUBNETS);
+    let socket = node.ovs.dir().join("db.sock");
+    std::fs::remove_file(&socket).unwrap();
+    node.start_agent();
+    node.wait_log("waiting for Open vSwitch");
+    assert!(node.log().contains(&socket.display().to_string()), "{}", node.log());
+}
+
+#[test]
+fn an_agent_that_may_not_touch_the_kernel_says_so_and_leaves_nothing() {
+    let mut node = Node::without_agent("", &SUBNETS);
+    let mut command = node.netns.command("setpriv");
+    let without = "-net_admin,-sys_admin";
+    command.arg(format!("--bounding-set={without}")).arg(format!("--inh-caps={without}")).arg(PROGRAM);
+    node.start_agent_by(command);
+    node.wait_log("needs root, or the capabilities NET_ADMIN and SYS_ADMIN");
+    node.wait_ready();
+    let (netns, before) = (Netns::new().unwrap(), node.traces());
+    let error = node.cni(&Command::Add(call("web", &netns.path()))).unwrap_err();
+    assert!(error.message.contains("needs root, or the capabilities NET_ADMIN and SYS_ADMIN"), "{error}");
+    assert_eq!(node.traces(), before);
 }
 
 #[test]

@@ -15,12 +15,13 @@ use testkit::wait::{PATIENCE, until};
 use testkit::{Netns, Ovs, Scratch};
 
 pub(crate) const NODE_IP: &str = "192.168.77.1";
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_antrea-agent");
 pub(crate) const SUBNETS: [&str; 2] = ["10.10.1.0/24", "fd10:1::/64"];
 pub(crate) const OUTSIDE_IP: &str = "192.168.77.254";
 
 pub(crate) struct Node {
     pub(crate) netns: Netns,
-    _outside: Netns,
+    pub(crate) outside: Netns,
     pub(crate) ovs: Ovs,
     pub(crate) api: ApiServer,
     agent: Option<Process>,
@@ -65,19 +66,30 @@ impl Node {
             {"type": "InternalIP", "address": NODE_IP}, {"type": "InternalIP", "address": "fd77::1"},
         ]}});
         api.local().patch("v1", "nodes", "", "n1", "status", apiserver::Patch::Merge, &addresses).unwrap();
+        let node = Self { netns, outside, ovs, api, agent: None, dir, runtime };
+        node.configure(config);
+        node
+    }
+
+    /// Has the agent find another configuration when it starts next.
+    pub(crate) fn configure(&self, config: &str) {
+        let dir = self.dir.path();
         let text = format!(
             "ovsRunDir: {}\ncniSocket: {}\nipamDir: {}\nclientConnection: {{kubeconfig: {}}}\n{config}\n",
-            ovs.dir().display(),
-            dir.path().join("cni.sock").display(),
-            dir.path().join("ipam").display(),
-            dir.path().join("kubeconfig").display(),
+            self.ovs.dir().display(),
+            dir.join("cni.sock").display(),
+            dir.join("ipam").display(),
+            dir.join("kubeconfig").display(),
         );
-        fs::write(dir.path().join("antrea-agent.conf"), text).unwrap();
-        Self { netns, _outside: outside, ovs, api, agent: None, dir, runtime }
+        fs::write(dir.join("antrea-agent.conf"), text).unwrap();
     }
 
     pub(crate) fn start_agent(&mut self) {
-        let mut command = self.netns.command(env!("CARGO_BIN_EXE_antrea-agent"));
+        self.start_agent_by(self.netns.command(PROGRAM));
+    }
+
+    /// Starts the agent by a command that ends with its name.
+    pub(crate) fn start_agent_by(&mut self, mut command: std::process::Command) {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.dir.path().join("agent.log")).unwrap();
         command.arg("--config").arg(self.dir.path().join("antrea-agent.conf"));
         command.env("NODE_NAME", "n1").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -106,6 +118,11 @@ impl Node {
     /// What the agent has logged, since it was first started.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("agent.log")).unwrap_or_default()
+    }
+
+    /// A file of the agent.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
     }
 
     /// Waits until the agent's log says something.
@@ -199,7 +216,20 @@ impl Node {
 
 /// A kubeconfig of the account that the manifest gives to agents, with what that account may do.
 fn account(api: &ApiServer, dir: &Path) -> String {
-    let manifest = include_str!("../../../../deploy/kubernetes/antrea-agent.yml");
+    make(api, include_str!("../../../../deploy/kubernetes/antrea-agent.yml"));
+    let ca = dir.join("ca.pem");
+    fs::write(&ca, api.ca_pem()).unwrap();
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "agent",
+        "contexts": [{"name": "agent", "context": {"cluster": "test", "user": "agent"}}],
+        "users": [{"name": "agent", "user": {"token": api.token_for("kube-system", "antrea-agent").unwrap()}}],
+        "clusters": [{"name": "test", "cluster": {"server": api.url(), "certificate-authority": ca}}],
+    })
+    .to_string()
+}
+
+/// Makes what a manifest of `deploy` has.
+pub(crate) fn make(api: &ApiServer, manifest: &str) {
     for object in serde_saphyr::from_multiple::<Value>(manifest).unwrap() {
         let plural = match object["kind"].as_str().unwrap() {
             "ServiceAccount" => "serviceaccounts",
@@ -215,15 +245,6 @@ fn account(api: &ApiServer, dir: &Path) -> String {
         let version = object["apiVersion"].as_str().unwrap().to_owned();
         api.local().create(&version, plural, &namespace, object).unwrap();
     }
-    let ca = dir.join("ca.pem");
-    fs::write(&ca, api.ca_pem()).unwrap();
-    json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "agent",
-        "contexts": [{"name": "agent", "context": {"cluster": "test", "user": "agent"}}],
-        "users": [{"name": "agent", "user": {"token": api.token_for("kube-system", "antrea-agent").unwrap()}}],
-        "clusters": [{"name": "test", "cluster": {"server": api.url(), "certificate-authority": ca}}],
-    })
-    .to_string()
 }
 
 /// A Pod that is attached.

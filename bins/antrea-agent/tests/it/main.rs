@@ -6,11 +6,17 @@ mod bad_input;
 #[cfg(test)]
 mod command_line;
 #[cfg(test)]
+mod configured;
+#[cfg(test)]
+mod controller;
+#[cfg(test)]
 mod deploy;
 #[cfg(test)]
 mod fixture;
 #[cfg(test)]
 mod pods;
+#[cfg(test)]
+mod policies;
 #[cfg(test)]
 mod repair;
 #[cfg(test)]

@@ -1,22 +1,23 @@
 //! Brings a small shop into a lab, and shows what there is to see.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 use kube::api::ListParams;
+use kube::runtime::{WatchStreamExt, watcher};
 
 use super::{call, check, say};
 use crate::Which;
 use crate::check::table;
-use crate::client;
+use crate::client::{self, Mirror};
 use crate::plan::Network;
 use crate::state::Home;
 
 const SHOP: &str = include_str!("../../demo/shop.yaml");
 const PATIENCE: Duration = Duration::from_secs(120);
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Brings the shop up and draws who reaches whom.
 pub(crate) async fn run(which: Which) -> Result<()> {
@@ -54,23 +55,27 @@ async fn database_address(client: &kube::Client) -> Option<String> {
 
 /// Waits until all Deployments have what they ask for, and says what is waited for.
 async fn until_ready(client: &kube::Client) -> Result<()> {
-    let deployments: Api<Deployment> = Api::all(client.clone());
-    let (deadline, mut told) = (Instant::now() + PATIENCE, String::new());
-    loop {
-        let waiting: Vec<_> = deployments.list(&ListParams::default()).await?.iter().filter_map(missing).collect();
-        if waiting.is_empty() {
-            return Ok(());
+    let mut events =
+        watcher(Api::<Deployment>::all(client.clone()), watcher::Config::default()).default_backoff().boxed();
+    let (mut deployments, mut waiting) = (Mirror::<Deployment>::default(), String::new());
+    let ready = async {
+        loop {
+            deployments.take(events.try_next().await);
+            let missing: Vec<_> = deployments.objects.values().filter_map(missing).collect();
+            if deployments.synced && missing.is_empty() {
+                return;
+            }
+            let missing = missing.join(", ");
+            if deployments.synced && waiting != missing {
+                say(format!("  waiting for {missing}"));
+                waiting = missing;
+            }
         }
-        let waiting = waiting.join(", ");
-        if Instant::now() > deadline {
-            bail!("these do not become ready: {waiting}; `antrea-lab status` says more");
-        }
-        if told != waiting {
-            say(format!("  waiting for {waiting}"));
-            told = waiting;
-        }
-        tokio::time::sleep_until(tokio::time::Instant::now() + PAUSE).await;
+    };
+    if tokio::time::timeout(PATIENCE, ready).await.is_err() {
+        bail!("these do not become ready: {waiting}; `antrea-lab status` says more");
     }
+    Ok(())
 }
 
 fn missing(deployment: &Deployment) -> Option<String> {

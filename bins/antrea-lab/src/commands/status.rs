@@ -27,7 +27,10 @@ pub(crate) async fn run(which: Which) -> Result<()> {
         let slices = Api::<EndpointSlice>::namespaced(client.clone(), "kube-system");
         let slice = slices.get_opt("antrea-lab").await?.unwrap_or_default();
         say("");
-        say(table(&["CONTROLLER", "READY", "ADDRESS"], slice.endpoints.iter().flatten().enumerate().map(controller_row)));
+        say(table(
+            &["CONTROLLER", "READY", "ADDRESS"],
+            slice.endpoints.iter().flatten().enumerate().map(controller_row),
+        ));
     }
     let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
     say("");

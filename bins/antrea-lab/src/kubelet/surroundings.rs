@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1 as core;
 use kube::api::{Api, PostParams};
 use serde_json::Value;
@@ -223,8 +223,19 @@ impl Surroundings {
         let name = self.pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref());
         let name = name.filter(|name| !name.is_empty()).unwrap_or("default");
         let accounts: Api<core::ServiceAccount> = Api::namespaced(self.client.clone(), self.namespace());
+        // A kubelet gets tokens for Pods of its Node only, and they end with the Pod.
+        let pod = BoundObjectReference {
+            api_version: Some("v1".into()),
+            kind: Some("Pod".into()),
+            name: self.pod.metadata.name.clone(),
+            uid: self.pod.metadata.uid.clone(),
+        };
         let request = TokenRequest {
-            spec: Some(TokenRequestSpec { expiration_seconds: Some(24 * 3600), ..TokenRequestSpec::default() }),
+            spec: Some(TokenRequestSpec {
+                expiration_seconds: Some(24 * 3600),
+                bound_object_ref: Some(pod),
+                ..TokenRequestSpec::default()
+            }),
             ..TokenRequest::default()
         };
         let token = accounts.create_token_request(name, &PostParams::default(), &request).await?;

@@ -67,6 +67,15 @@ fn reap_until(pid: i32) -> Result<()> {
     }
 }
 
+/// Where a Node finds the names of all.
+pub(crate) const HOSTS: &str = "/etc/hosts";
+
+/// The names and addresses of all Nodes.
+pub(crate) fn hosts(plan: &Plan) -> String {
+    let hosts = plan.nodes.iter().map(|node| format!("{} {}\n{} {}\n", node.ipv4, node.name, node.ipv6, node.name));
+    format!("127.0.0.1 localhost\n::1 localhost\n{}", hosts.collect::<String>())
+}
+
 fn build_root(home: &Home, name: &str, plan: &Plan) -> Result<()> {
     private_mounts()?;
     let layers = home.node(name).join("fs");
@@ -93,14 +102,15 @@ fn build_root(home: &Home, name: &str, plan: &Plan) -> Result<()> {
         }
         fs::create_dir_all(&directory)?;
     }
-    let of_lab = root.join(home.path().strip_prefix("/").unwrap_or(home.path()));
-    fs::create_dir_all(&of_lab)?;
-    bind(home.path(), &of_lab, MsFlags::empty())?;
+    // What belongs to others, above all what the administrator shows to the API, is not for this Node.
+    for of_lab in [home.node(name), home.programs()].iter().filter(|path| path.exists()) {
+        let seen = root.join(of_lab.strip_prefix("/").unwrap_or(of_lab));
+        fs::create_dir_all(&seen)?;
+        bind(of_lab, &seen, MsFlags::empty())?;
+    }
     program(&root)?;
     fs::write(inside("/etc/hostname"), format!("{name}\n"))?;
     replace(&inside("/etc/resolv.conf"), "# A Node of the lab asks nobody.\n")?;
-    let hosts = plan.nodes.iter().map(|node| format!("{} {}\n{} {}\n", node.ipv4, node.name, node.ipv6, node.name));
-    let hosts = format!("127.0.0.1 localhost\n::1 localhost\n{}", hosts.collect::<String>());
-    replace(&inside("/etc/hosts"), &hosts)?;
+    replace(&inside(HOSTS), &hosts(plan))?;
     enter(&root)
 }

@@ -4,11 +4,13 @@
 //! and is ready when its CNI configuration is there and, if it has a daemon, that answers.
 
 use std::fs;
+use std::net::IpAddr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use ipnet::IpNet;
 use serde_json::json;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
@@ -50,7 +52,7 @@ fn link_plugins(from: &Path) -> Result<()> {
 
 /// What a Node's administrator does: puts the programs in place, starts the agent, installs the plugin.
 async fn antrea(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
-    let programs = home.path().join("bin");
+    let programs = home.programs();
     for name in ["antrea-agent", "antrea-cni"] {
         let to = Path::new(PROGRAMS).join(name);
         fs::copy(programs.join(name), &to).with_context(|| format!("cannot install {}", to.display()))?;
@@ -119,10 +121,7 @@ fn bridge(plan: &Plan, node: &Node) -> Result<()> {
         "type": "bridge", "bridge": "cni0", "isGateway": true, "isDefaultGateway": true, "hairpinMode": true,
         "ipam": {"type": "host-local", "ranges": ranges},
     });
-    let near = plan.peers(node).filter(|peer| peer.segment == node.segment);
-    let routes =
-        near.flat_map(|peer| peer.pod_cidrs.iter().map(|net| format!("route add {net} via {}", peer.address_for(net))));
-    feed(std::process::Command::new("ip").args(["-batch", "-"]), &routes.collect::<Vec<_>>().join("\n"))?;
+    routes(node, &Plan { nodes: Vec::new(), ..plan.clone() }, plan)?;
     let masquerade = format!(
         "table inet lab {{
         chain postrouting {{
@@ -135,6 +134,18 @@ fn bridge(plan: &Plan, node: &Node) -> Result<()> {
     );
     feed(std::process::Command::new("nft").args(["-f", "-"]), &masquerade)?;
     configure("10-bridge.conflist", &json!({"cniVersion": "0.4.0", "name": "lab", "plugins": [plugin]}))
+}
+
+/// Leads the way to those who have joined since the old plan, and to those who have left no more.
+pub(super) fn routes(node: &Node, old: &Plan, new: &Plan) -> Result<()> {
+    let near = |plan: &Plan, but: &Plan| -> Vec<(IpNet, IpAddr)> {
+        let fresh = plan.near(node).filter(|peer| !but.nodes.contains(peer));
+        fresh.flat_map(|peer| peer.pod_cidrs.map(|net| (net, peer.address_for(&net)))).collect()
+    };
+    let gone = near(old, new).into_iter().map(|(net, via)| format!("route del {net} via {via}"));
+    let come = near(new, old).into_iter().map(|(net, via)| format!("route replace {net} via {via}"));
+    let lines: Vec<String> = gone.chain(come).collect();
+    feed(std::process::Command::new("ip").args(["-batch", "-"]), &lines.join("\n")).map(drop)
 }
 
 fn configure(name: &str, conflist: &serde_json::Value) -> Result<()> {

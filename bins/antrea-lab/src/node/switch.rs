@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tokio::net::UnixStream;
 use tokio::process::Child;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::daemon::{self, Pauses, Program};
@@ -27,7 +28,7 @@ const SOCKET: &str = "/run/openvswitch/db.sock";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Starts both daemons and keeps them running; returns when the switch can be used.
-pub(crate) async fn start(plan: &Plan, node: &Node, logs: &Path) -> Result<()> {
+pub(crate) async fn start(plans: &watch::Receiver<Plan>, node: &Node, logs: &Path) -> Result<()> {
     let program = |name: &'static str, arguments: &[&str]| Program {
         name,
         arguments: arguments
@@ -48,17 +49,17 @@ pub(crate) async fn start(plan: &Plan, node: &Node, logs: &Path) -> Result<()> {
     let vswitchd = program("ovs-vswitchd", &["--disable-system", "--disable-system-route", &format!("unix:{SOCKET}")]);
     let child = vswitchd.start()?;
     vsctl(&["set", "Open_vSwitch", ".", "external_ids:lab=up"]).with_context(|| vswitchd.last_words())?;
-    let tunnels = plan.tunnels();
+    let tunnels = plans.borrow().tunnels();
     if tunnels {
         hide_tunnels_from_kernel()?;
         add_bridge()?;
     }
-    let (plan, node) = (plan.clone(), node.clone());
+    let (plans, node) = (plans.clone(), node.clone());
     let started = async move || {
         if !tunnels {
             return Ok(());
         }
-        let (plan, node) = (plan.clone(), node.clone());
+        let (plan, node) = (plans.borrow().clone(), node.clone());
         // These are programs that wait for the switch.
         tokio::task::spawn_blocking(move || end_tunnels(&plan, &node)).await?
     };
@@ -112,14 +113,23 @@ fn end_tunnels(plan: &Plan, node: &Node) -> Result<()> {
     // It waits until the bridge is there.
     vsctl(&["set", "bridge", "br-phy", "external_ids:lab=up"])?;
     feed(std::process::Command::new("ovs-ofctl").args(["--timeout=30", "add-flows", "br-phy", "-"]), &flows(node))?;
-    let appctl = |arguments: &[&str]| run(std::process::Command::new("ovs-appctl").arg("--timeout=30").args(arguments));
     let router = node.segment.router().0.to_string();
     appctl(&["ovs/route/add", &format!("{}/24", node.segment.ipv4(0)), "eth0"])?;
     appctl(&["ovs/route/add", "0.0.0.0/0", "eth0", &router])?;
-    for (address, mac) in neighbours(plan, node) {
-        appctl(&["tnl/neigh/set", "br-phy", &address, &mac])?;
+    meet(plan, node)
+}
+
+/// Tells the switch who is reached on the wire: else the first packets of a tunnel would be lost while it asks.
+pub(super) fn meet(plan: &Plan, node: &Node) -> Result<()> {
+    let near = plan.near(node).map(|peer| peer.ipv4);
+    for address in near.chain([node.segment.router().0]) {
+        appctl(&["tnl/neigh/set", "br-phy", &address.to_string(), &plan::mac(address)])?;
     }
     Ok(())
+}
+
+fn appctl(arguments: &[&str]) -> Result<String> {
+    run(std::process::Command::new("ovs-appctl").arg("--timeout=30").args(arguments))
 }
 
 /// What `br-phy` does, as text for ovs-ofctl.
@@ -141,11 +151,4 @@ fn flows(node: &Node) -> String {
         let _ = writeln!(flows, "{flow}");
     }
     flows
-}
-
-/// Who is reached on the wire: else the first packets of a tunnel would be lost while the switch asks.
-fn neighbours(plan: &Plan, node: &Node) -> Vec<(String, String)> {
-    let near = plan.peers(node).filter(|peer| peer.segment == node.segment).map(|peer| peer.ipv4);
-    let router = node.segment.router().0;
-    near.chain([router]).map(|address| (address.to_string(), plan::mac(address))).collect()
 }

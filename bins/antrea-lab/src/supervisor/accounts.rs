@@ -1,4 +1,5 @@
-//! What the Nodes' agents are to the Kubernetes API: the account that the manifest for clusters gives them, and no more.
+//! What Nodes are to the Kubernetes API. A kubelet is its Node. An agent has the account that the manifest for clusters gives
+//! it, and no more.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,49 +10,70 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::control_plane::write_private;
+use super::control_plane::{ControlPlane, write_private};
 use crate::node::daemon::Pauses;
-use crate::plan::Plan;
+use crate::plan::{Kubernetes, Network, Node, Plan};
 use crate::state::Home;
 
+/// What kubelets may do, for an API that has no Node authoriser.
+const KUBELETS: &str = include_str!("../../manifests/kubelet.yaml");
 const MANIFEST: &str = include_str!("../../../../deploy/kubernetes/antrea-agent.yml");
 /// What of the manifest a lab has; the rest is how a cluster starts its agents.
 const KINDS: [&str; 5] = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
 const NAMESPACE: &str = "kube-system";
 const ACCOUNT: &str = "antrea-agent";
 /// How long a token is good; it is replaced after half of that.
-pub(crate) const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
+pub(super) const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
 
-/// Makes the agents' account, gives every Node a kubeconfig with a token that is bound to it, and renews the tokens, for ever. The first
-/// one comes when the Node has made itself known.
-pub(crate) async fn give(client: &kube::Client, home: &Home, plan: &Plan) -> Result<()> {
-    crate::client::apply(client, MANIFEST, |kind| KINDS.contains(&kind)).await.context("the agents' account")?;
-    let ours = std::fs::read_to_string(home.node_kubeconfig())?;
-    for node in &plan.nodes {
-        std::fs::create_dir_all(home.node(&node.name))?;
-        let token = home.agent_token(&node.name);
-        write_private(&home.agent_kubeconfig(&node.name), &kubeconfig(&ours, &token)?)?;
-        let (client, name) = (client.clone(), node.name.clone());
-        tokio::spawn(async move { renew(&client, &token, ACCOUNT, Some(&name)).await });
+/// Makes the agents' account, and says what kubelets may do where nobody else does.
+pub(crate) async fn make(client: &kube::Client, plan: &Plan) -> Result<()> {
+    if plan.kubernetes == Kubernetes::Embedded {
+        crate::client::apply(client, KUBELETS, |_| true).await.context("the kubelets' role")?;
     }
-    let (client, home, plan) = (client.clone(), home.clone(), plan.clone());
-    tokio::spawn(async move {
-        loop {
-            tokio::time::sleep_until(Instant::now() + TOKEN_LIFE / 2).await;
-            for node in &plan.nodes {
-                renew(&client, &home.agent_token(&node.name), ACCOUNT, Some(&node.name)).await;
-            }
-        }
-    });
+    if plan.network == Network::Antrea {
+        crate::client::apply(client, MANIFEST, |kind| KINDS.contains(&kind)).await.context("the agents' account")?;
+    }
     Ok(())
 }
 
-/// The administrator's kubeconfig with an account's token in place of what makes it the administrator's.
-pub(super) fn kubeconfig(admin: &str, token: &Path) -> Result<String> {
-    let mut config: Value = serde_saphyr::from_str(admin).context("the administrator's kubeconfig")?;
-    let user = config["users"].get_mut(0).context("the administrator's kubeconfig has no user")?;
+/// Gives a Node's kubelet a certificate, and its agent a token: each in a kubeconfig of its own. The token is bound to the Node, so it
+/// comes when the Node has made itself known.
+pub(crate) async fn equip(
+    client: &kube::Client,
+    control_plane: &ControlPlane,
+    home: &Home,
+    plan: &Plan,
+    node: &Node,
+) -> Result<()> {
+    let kubelet = control_plane.kubelet(&node.name)?;
+    write_private(&home.kubelet_kubeconfig(&node.name), &kubelet)?;
+    if plan.network == Network::Antrea {
+        let token = home.agent_token(&node.name);
+        write_private(&home.agent_kubeconfig(&node.name), &kubeconfig(&kubelet, &token)?)?;
+        let (client, name) = (client.clone(), node.name.clone());
+        tokio::spawn(async move { renew_one(&client, &token, ACCOUNT, Some(&name)).await });
+    }
+    Ok(())
+}
+
+/// Renews the tokens of the agents of all Nodes, for ever.
+pub(crate) async fn renew(client: kube::Client, home: Home, plans: watch::Receiver<Plan>) {
+    loop {
+        tokio::time::sleep_until(Instant::now() + TOKEN_LIFE / 2).await;
+        let nodes = plans.borrow().nodes.clone();
+        for node in nodes {
+            renew_one(&client, &home.agent_token(&node.name), ACCOUNT, Some(&node.name)).await;
+        }
+    }
+}
+
+/// Somebody's kubeconfig with an account's token in place of what makes it theirs.
+pub(super) fn kubeconfig(other: &str, token: &Path) -> Result<String> {
+    let mut config: Value = serde_saphyr::from_str(other).context("the kubelet's kubeconfig")?;
+    let user = config["users"].get_mut(0).context("the kubelet's kubeconfig has no user")?;
     user["user"] = json!({"tokenFile": token});
     Ok(format!("{config:#}\n"))
 }
@@ -74,9 +96,10 @@ pub(super) async fn ask(client: &kube::Client, account: &str, node: Option<&str>
 }
 
 /// Writes a fresh token, as soon as there is one.
-pub(super) async fn renew(client: &kube::Client, path: &Path, account: &str, node: Option<&str>) {
+pub(super) async fn renew_one(client: &kube::Client, path: &Path, account: &str, node: Option<&str>) {
     let mut pauses = Pauses::default();
-    loop {
+    // A Node that has left needs none.
+    while path.parent().is_some_and(Path::exists) {
         let written = ask(client, account, node).await.and_then(|token| {
             let new = path.with_extension("new");
             write_private(&new, &token)?;
@@ -95,11 +118,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_the_administrator_is_left_but_the_way_to_the_api() {
-        let admin = "clusters:\n- name: c\n  cluster: {server: https://192.0.2.1, certificate-authority-data: Q0E=}\n\
-                     users:\n- name: admin\n  user: {client-certificate-data: a, client-key-data: secret}\n";
-        let told: Value = serde_json::from_str(&kubeconfig(admin, Path::new("/t")).unwrap()).unwrap();
+    fn nothing_of_the_other_is_left_but_the_way_to_the_api() {
+        let other = "clusters:\n- name: c\n  cluster: {server: https://192.0.2.1, certificate-authority-data: Q0E=}\n\
+                     users:\n- name: k\n  user: {client-certificate-data: a, client-key-data: secret}\n";
+        let told: Value = serde_json::from_str(&kubeconfig(other, Path::new("/t")).unwrap()).unwrap();
         assert_eq!(told["clusters"][0]["cluster"]["server"], "https://192.0.2.1");
-        assert_eq!(told["users"], json!([{"name": "admin", "user": {"tokenFile": "/t"}}]));
+        assert_eq!(told["users"], json!([{"name": "k", "user": {"tokenFile": "/t"}}]));
     }
 }

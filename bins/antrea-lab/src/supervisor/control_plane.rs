@@ -15,14 +15,14 @@ use crate::state::Home;
 
 /// Whoever serves the API; it ends when this is dropped.
 pub(crate) struct ControlPlane {
-    _server: Server,
+    server: Server,
     /// Where the API is on the host.
     pub(crate) url: String,
 }
 
 enum Server {
-    Embedded { _server: Box<ApiServer> },
-    Real { _daemons: Real },
+    Embedded(Box<ApiServer>),
+    Real(Box<Real>),
 }
 
 impl ControlPlane {
@@ -32,8 +32,18 @@ impl ControlPlane {
             Kubernetes::Embedded => Self::embedded(home, underlay).await,
             Kubernetes::Real => {
                 let (real, url) = Real::start(home, underlay).await?;
-                Ok(Self { _server: Server::Real { _daemons: real }, url })
+                Ok(Self { server: Server::Real(Box::new(real)), url })
             }
+        }
+    }
+
+    /// The kubeconfig of a Node's kubelet, which works in the Node.
+    pub(crate) fn kubelet(&self, node: &str) -> Result<String> {
+        let (user, group) = (format!("system:node:{node}"), "system:nodes");
+        let inside = format!("https://{}:{}", plan::API, plan::API_PORT);
+        match &self.server {
+            Server::Embedded(server) => Ok(server.kubeconfig(&user, Some(group))?.replace(&self.url, &inside)),
+            Server::Real(real) => real.kubeconfig(&user, Some(group), &inside),
         }
     }
 
@@ -51,13 +61,8 @@ impl ControlPlane {
         let (listener, _) = seen_by_nodes.listen()?;
         tokio::spawn(forward(listener, End(None, address)));
         server.write_kubeconfig(&home.kubeconfig())?;
-        let here = server.admin_kubeconfig()?;
-        write_private(
-            &home.node_kubeconfig(),
-            &here.replace(&url, &format!("https://{}:{}", plan::API, plan::API_PORT)),
-        )?;
         announce(&server)?;
-        Ok(Self { _server: Server::Embedded { _server: Box::new(server) }, url })
+        Ok(Self { server: Server::Embedded(Box::new(server)), url })
     }
 }
 

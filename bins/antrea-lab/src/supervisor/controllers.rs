@@ -99,7 +99,7 @@ impl Replica {
         loop {
             tokio::time::sleep_until(Instant::now() + accounts::TOKEN_LIFE / 2).await;
             let path = self.home.path().join(&self.name).join("token");
-            accounts::renew(&client, &path, ACCOUNT, None).await;
+            accounts::renew_one(&client, &path, ACCOUNT, None).await;
         }
     }
 
@@ -107,7 +107,7 @@ impl Replica {
         let directory = self.home.path().join(&self.name);
         let log =
             OpenOptions::new().create(true).append(true).open(self.home.path().join(format!("{}.log", self.name)))?;
-        let mut command = self.netns.command(self.home.path().join("bin/antrea-controller"));
+        let mut command = self.netns.command(self.home.programs().join("antrea-controller"));
         command.arg("--config").arg(directory.join("antrea-controller.conf"));
         command.env("POD_NAME", &self.name).env("POD_IP", self.address.ip().to_string());
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);

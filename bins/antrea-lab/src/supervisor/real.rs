@@ -10,7 +10,6 @@ use anyhow::{Context, Result, anyhow, bail};
 use apiserver::{Authority, Identity};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
-use serde_json::json;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
@@ -33,6 +32,7 @@ pub(crate) struct Real {
     daemons: Vec<(&'static str, Child)>,
     directory: PathBuf,
     programs: PathBuf,
+    authority: Authority,
 }
 
 impl Real {
@@ -41,17 +41,17 @@ impl Real {
         let programs = programs()?;
         let directory = home.path().join("control");
         std::fs::create_dir(&directory)?;
-        let mut this = Self { daemons: Vec::new(), directory, programs };
+        let authority = Authority::load(None).map_err(|error| anyhow!("cannot make certificates: {error}"))?;
+        let mut this = Self { daemons: Vec::new(), directory, programs, authority };
         this.certificates()?;
         let api = SocketAddr::from((plan::API, plan::API_PORT));
         let (listener, here) = End(None, (Ipv4Addr::LOCALHOST, 0).into()).listen()?;
         tokio::spawn(forward(listener, End(Some(underlay.control.clone()), api)));
         let url = format!("https://{here}");
-        write_private(&home.kubeconfig(), &this.kubeconfig("admin", &url))?;
-        let inside = format!("https://{api}");
-        write_private(&home.node_kubeconfig(), &this.kubeconfig("admin", &inside))?;
-        for user in ["controller-manager", "scheduler"] {
-            write_private(&this.file(&format!("{user}.kubeconfig")), &this.kubeconfig(user, &inside))?;
+        write_private(&home.kubeconfig(), &this.kubeconfig("kubernetes-admin", Some("system:masters"), &url)?)?;
+        for name in ["controller-manager", "scheduler"] {
+            let config = this.kubeconfig(&format!("system:kube-{name}"), None, &format!("https://{api}"))?;
+            write_private(&this.file(&format!("{name}.kubeconfig")), &config)?;
         }
         for (name, flags) in this.flags() {
             this.launch(underlay, name, &flags)?;
@@ -65,7 +65,7 @@ impl Real {
     }
 
     fn certificates(&self) -> Result<()> {
-        let authority = Authority::load(None).map_err(|error| anyhow!("cannot make certificates: {error}"))?;
+        let authority = &self.authority;
         let save = |name: &str, identity: Identity| -> Result<()> {
             write_private(&self.file(&format!("{name}.crt")), &identity.certificate)?;
             write_private(&self.file(&format!("{name}.key")), &identity.key)
@@ -75,24 +75,13 @@ impl Real {
             ["localhost", "127.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1"];
         let names: Vec<_> = names.map(str::to_owned).into_iter().chain([plan::API.to_string()]).collect();
         save("apiserver", authority.server(&names)?)?;
-        save("admin", authority.client("kubernetes-admin", Some("system:masters"))?)?;
-        save("controller-manager", authority.client("system:kube-controller-manager", None)?)?;
-        save("scheduler", authority.client("system:kube-scheduler", None)?)?;
         // Any key will do to sign tokens with.
         save("service-account", authority.client("service-account", None)?)
     }
 
-    /// A kubeconfig in JSON, which is YAML too; the files that it names have the same path in the Nodes.
-    fn kubeconfig(&self, user: &str, url: &str) -> String {
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "lab",
-            "clusters": [{"name": "lab", "cluster": {"server": url, "certificate-authority": self.file("ca.crt")}}],
-            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": user}}],
-            "users": [{"name": user, "user": {
-                "client-certificate": self.file(&format!("{user}.crt")), "client-key": self.file(&format!("{user}.key")),
-            }}],
-        });
-        format!("{config:#}\n")
+    /// A kubeconfig with a certificate for a user, in a group if one is named.
+    pub(crate) fn kubeconfig(&self, user: &str, group: Option<&str>, url: &str) -> Result<String> {
+        Ok(self.authority.kubeconfig(url, user, group)?)
     }
 
     fn flags(&self) -> [(&'static str, Vec<(&'static str, String)>); 4] {
@@ -125,6 +114,7 @@ impl Real {
                     ("service-account-signing-key-file", file("service-account.key")),
                     ("service-cluster-ip-range", plan::SERVICE_NETS.join(",")),
                     ("authorization-mode", "Node,RBAC".into()),
+                    ("enable-admission-plugins", "NodeRestriction".into()),
                     ("allow-privileged", "true".into()),
                     ("profiling", "false".into()),
                     ("shutdown-delay-duration", "0s".into()),

@@ -49,6 +49,18 @@ impl Underlay {
         self.plug(netns, &node.name, node.segment, (node.ipv4, node.ipv6))
     }
 
+    /// Tells the router where the Pods of a Node are, if it is to know.
+    pub(crate) fn route_to(&self, plan: &Plan, node: &Node) -> Result<()> {
+        self.router.ip(&ways(plan, node, "replace"))
+    }
+
+    /// Takes a Node off the wire, which its namespace may have left already.
+    pub(crate) fn disconnect(&self, plan: &Plan, node: &Node) -> Result<()> {
+        // The kernel removes a namespace, and its cables with it, when it finds the time.
+        let _ = self.fabric.ip(&[format!("link del {}", node.name)]);
+        self.router.ip(&ways(plan, node, "del"))
+    }
+
     /// The namespaces by the names that people use.
     pub(crate) fn named(&self) -> [(&'static str, &Netns); 4] {
         [("fabric", &self.fabric), ("router", &self.router), ("control", &self.control), ("outside", &self.outside)]
@@ -62,12 +74,8 @@ impl Underlay {
             self.cable(segment, &format!("rt-{}", segment.bridge()), &self.router, segment.bridge(), v4)?;
             lines.extend(addresses(segment.bridge(), v4, v6));
         }
-        if plan.router_knows_pods() {
-            for node in &plan.nodes {
-                lines.extend(node.pod_cidrs.iter().map(|net| format!("route add {net} via {}", node.address_for(net))));
-            }
-        }
-        self.router.ip(&lines)
+        self.router.ip(&lines)?;
+        plan.nodes.iter().try_for_each(|node| self.route_to(plan, node))
     }
 
     /// Puts an interface `eth0` into a namespace, with addresses and the router as the gateway.
@@ -90,6 +98,11 @@ impl Underlay {
         // Duplicate address detection would keep an IPv6 address from being used for a second or two.
         there.sysctls(&[(&format!("net.ipv6.conf.{name}.accept_dad"), "0")])
     }
+}
+
+fn ways(plan: &Plan, node: &Node, verb: &str) -> Vec<String> {
+    let way = |net| format!("route {verb} {net} via {}", node.address_for(net));
+    if plan.router_knows_pods() { node.pod_cidrs.iter().map(way).collect() } else { Vec::new() }
 }
 
 fn addresses(link: &str, v4: Ipv4Addr, v6: Ipv6Addr) -> [String; 3] {

@@ -1,4 +1,9 @@
-//! What a Node's agent may do with what it has been given: read what it needs.
+//! What a Node's agent and its kubelet may do with what they have been given: what they need.
+
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams};
 
 use crate::lab::Lab;
 
@@ -27,8 +32,31 @@ pub(crate) fn an_agent_may_read_what_it_needs_and_nothing_else(lab: &Lab) {
     }
 }
 
+fn is_refused<T: std::fmt::Debug>(answer: kube::Result<T>) {
+    assert!(matches!(&answer, Err(kube::Error::Api(status)) if status.code == 403), "{answer:?}");
+}
+
+/// Whoever serves the API. That a kubelet can do what it has to, every other test shows.
+pub(crate) fn a_kubelet_is_its_node_and_not_the_administrator(lab: &Lab) {
+    let api = lab.api_as_kubelet("node-1");
+    let review: Api<SelfSubjectReview> = Api::all(api.client.clone());
+    let me = api.wait(review.create(&PostParams::default(), &SelfSubjectReview::default())).unwrap();
+    let me = me.status.unwrap().user_info.unwrap();
+    assert_eq!(me.username.as_deref(), Some("system:node:node-1"));
+    assert!(me.groups.unwrap().contains(&"system:nodes".to_owned()));
+    let (nodes, secrets) = (Api::<Node>::all(api.client.clone()), Api::<Secret>::all(api.client.clone()));
+    is_refused(api.wait(secrets.list(&ListParams::default())));
+    is_refused(api.wait(nodes.delete("node-1", &DeleteParams::default())));
+    is_refused(api.wait(api.pods().create(&PostParams::default(), &Pod::default())));
+    // Nor can the Node find what the administrator shows.
+    let found =
+        lab.node("node-1", &["find", lab.home().to_str().unwrap(), "-name", "kubeconfig", "-o", "-name", "*.key"]);
+    assert_eq!(found.as_deref(), Ok(""));
+}
+
 #[test]
 fn the_embedded_api_lets_an_agent_read_what_it_needs_and_nothing_else() {
     let (lab, _) = crate::agent::network("account", 1, &[]);
     an_agent_may_read_what_it_needs_and_nothing_else(&lab);
+    a_kubelet_is_its_node_and_not_the_administrator(&lab);
 }

@@ -6,10 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Node;
-use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams};
-use serde_json::json;
+use kube::api::DeleteParams;
 use testkit::Netns;
 use testkit::wait::until;
 
@@ -19,6 +16,8 @@ use crate::streams::{Noticed, Stream, TICK};
 use crate::traces::{set_up, start_afresh, until_only_pods_have_any};
 
 const NODES: [&str; 2] = ["node-1", "node-2"];
+/// Who joins them for a while.
+const VISITORS: [&str; 2] = ["node-3", "node-4"];
 /// How long an agent lives at most: some are killed as they start, some when they have long been at work.
 const LIFE: Duration = Duration::from_millis(1500);
 /// How many Pods come and go at a time.
@@ -68,21 +67,14 @@ fn talk(lab: &Lab, api: &Kube) -> Vec<Stream> {
     streams
 }
 
-/// Pods come and go on all Nodes, and Nodes that have nothing but a name and addresses join and leave.
+/// Pods come and go on the Nodes that stay.
 fn churn(lab: &Lab, stop: &AtomicBool) -> usize {
     let api = lab.api();
     let (mut living, mut made) = (VecDeque::new(), 0);
-    let nodes: Api<Node> = Api::all(api.client.clone());
     while !stop.load(Ordering::Relaxed) {
         let name = format!("churn-{made}");
         api.pod(&name, pause(NODES[made % NODES.len()]));
         living.push_back(name.clone());
-        let joins = format!("joined-{}", made % 8);
-        if made % 16 < 8 {
-            join(&api, &joins, made % 8);
-        } else {
-            api.wait(nodes.delete(&joins, &DeleteParams::default())).unwrap();
-        }
         made += 1;
         if living.len() > CHURN {
             api.wait(api.pods().delete(&living.pop_front().unwrap(), &DeleteParams::default())).unwrap();
@@ -95,16 +87,19 @@ fn churn(lab: &Lab, stop: &AtomicBool) -> usize {
     made
 }
 
-fn join(api: &Kube, name: &str, number: usize) {
-    let nodes: Api<Node> = Api::all(api.client.clone());
-    let nets = [format!("10.10.{}.0/24", 220 + number), format!("fd00:10:10:{}::/64", 220 + number)];
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
-        "spec": {"podCIDR": nets[0], "podCIDRs": nets}});
-    let ours = PatchParams::apply("test").force();
-    api.wait(nodes.patch(name, &ours, &Patch::Apply(&node))).unwrap();
-    let addresses = json!([{"type": "InternalIP", "address": format!("192.168.1.{}", 220 + number)}]);
-    let status = json!({"status": {"addresses": addresses}});
-    api.wait(nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(&status))).unwrap();
+/// Nodes join, one in each subnet, and leave again; none is there in the end.
+fn come_and_go(lab: &Lab, stop: &AtomicBool) -> usize {
+    let mut joined = 0;
+    while !stop.load(Ordering::Relaxed) {
+        for _ in VISITORS {
+            lab.join().unwrap();
+            joined += 1;
+        }
+        for node in VISITORS {
+            lab.leave(node).unwrap();
+        }
+    }
+    joined
 }
 
 fn kill(lab: &Lab, node: &str, name: &str) -> u32 {
@@ -127,8 +122,9 @@ fn agents_killed_at_any_moment_lose_no_packet_and_leak_nothing() {
     let by_chance = usize::try_from(std::process::id()).unwrap() << 20 | 1;
     let seed = u64::try_from(times("SEED", by_chance)).unwrap();
     let (stop, mut dice) = (AtomicBool::new(false), Dice(seed));
-    let made = std::thread::scope(|scope| {
+    let (made, joined) = std::thread::scope(|scope| {
         let churn = scope.spawn(|| churn(&lab, &stop));
+        let visits = scope.spawn(|| come_and_go(&lab, &stop));
         for number in 0..kills {
             let node = NODES[usize::try_from(dice.roll(2)).unwrap()];
             let moment = Instant::now() + Duration::from_millis(dice.roll(LIFE.as_millis().try_into().unwrap()));
@@ -139,9 +135,9 @@ fn agents_killed_at_any_moment_lose_no_packet_and_leak_nothing() {
             }
         }
         stop.store(true, Ordering::Relaxed);
-        churn.join().unwrap()
+        (churn.join().unwrap(), visits.join().unwrap())
     });
-    println!("{kills} agents killed (seed {seed}), {made} Pods made and {made} Nodes joined or left meanwhile");
+    println!("{kills} agents killed (seed {seed}), {made} Pods made, {joined} Nodes joined and left meanwhile");
 
     // No Pod is half-made: those that are to be there are, and can be reached.
     let there = api.wait(api.pods().list(&kube::api::ListParams::default())).unwrap();

@@ -1,8 +1,11 @@
 //! A lab whose API is the real one.
 
 use serde_json::json;
+use testkit::wait::until;
 
-use crate::lab::Lab;
+use crate::agent::network;
+use crate::lab::{Lab, PATIENCE, pause, server};
+use crate::traces::until_only_pods_have_any;
 
 #[test]
 #[ignore = "needs make kubernetes"]
@@ -24,4 +27,45 @@ fn the_real_control_plane_schedules_pods_to_nodes_that_stay_ready() {
 fn the_real_kubernetes_lets_an_agent_read_what_it_needs_and_nothing_else() {
     let (lab, _) = crate::agent::network("real-account", 1, &["--kubernetes", "real"]);
     crate::accounts::an_agent_may_read_what_it_needs_and_nothing_else(&lab);
+    crate::accounts::a_kubelet_is_its_node_and_not_the_administrator(&lab);
+}
+
+#[test]
+#[ignore = "needs make kubernetes"]
+fn agents_connect_pods_and_serve_services_of_the_real_kubernetes() {
+    let (lab, api) = network("real-agent", 2, &["--kubernetes", "real"]);
+    api.pod("client", pause("node-1"));
+    for (name, node) in [("near", "node-1"), ("far", "node-2")] {
+        let labels = json!({"labels": {"app": "web"}});
+        api.apply("v1", "Pod", name, json!({"metadata": labels, "spec": server(node)}));
+    }
+    api.apply("v1", "Service", "web", json!({"spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}));
+    api.until_ready("client");
+    let get = |to: &str| lab.exec("client", &["curl", "-gs", "--max-time", "2", &format!("http://{to}/hostname")]);
+    for name in ["near", "far"] {
+        for address in api.until_ready(name) {
+            lab.exec("client", &["ping", "-n", "-c", "1", "-w", "10", &address]).unwrap();
+        }
+    }
+    // By its name, which the cluster's DNS knows; both its Pods answer, each on its own Node.
+    for name in ["near", "far"] {
+        until(format_args!("{name} answers for the Service"), PATIENCE, || {
+            (get("web").ok()?.trim() == name).then_some(())
+        })
+        .unwrap();
+    }
+    api.delete("far");
+    for node in ["node-1", "node-2"] {
+        until_only_pods_have_any(&lab, &api, node);
+    }
+    until("only the other one answers", PATIENCE, || {
+        (0..10).all(|_| get("web").is_ok_and(|name| name.trim() == "near")).then_some(())
+    })
+    .unwrap();
+    // A Node that joins is one of them.
+    lab.join().unwrap();
+    api.pod("newcomer", pause("node-3"));
+    for address in api.until_ready("newcomer") {
+        lab.exec("client", &["ping", "-n", "-c", "1", "-w", "10", &address]).unwrap();
+    }
 }

@@ -93,6 +93,16 @@ impl Lab {
         said(&self.run("node", [&[node, "--"], command].concat()))
     }
 
+    /// Has one more Node join; gives what is said about it, or else what went wrong.
+    pub(crate) fn join(&self) -> Result<String, String> {
+        said(&self.run::<&str>("join", []))
+    }
+
+    /// Has a Node leave.
+    pub(crate) fn leave(&self, node: &str) -> Result<String, String> {
+        said(&self.run("leave", [node]))
+    }
+
     /// The root of a Node's file system, as the host sees it.
     pub(crate) fn root(&self, node: &str) -> PathBuf {
         let text = std::fs::read_to_string(self.home().join("nodes").join(node).join("init.pid")).unwrap();
@@ -122,15 +132,30 @@ impl Lab {
 
     /// The API, for the administrator. A client belongs to the runtime that made it, so each test makes its own.
     pub(crate) fn api(&self) -> Kube {
+        Kube::connect(Kubeconfig::read_from(self.home().join("kubeconfig")).unwrap())
+    }
+
+    /// The API, for a Node's kubelet.
+    pub(crate) fn api_as_kubelet(&self, node: &str) -> Kube {
+        let admin = Kubeconfig::read_from(self.home().join("kubeconfig")).unwrap();
+        let mut kubelet =
+            Kubeconfig::read_from(self.home().join("nodes").join(node).join("kubelet.kubeconfig")).unwrap();
+        // The way that the kubelet takes does not begin here.
+        kubelet.clusters = admin.clusters;
+        Kube::connect(kubelet)
+    }
+}
+
+impl Kube {
+    fn connect(kubeconfig: Kubeconfig) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let client = runtime.block_on(async {
-            let kubeconfig = Kubeconfig::read_from(self.home().join("kubeconfig")).unwrap();
             let mut config =
                 kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
             config.proxy_url = None;
             kube::Client::try_from(config).unwrap()
         });
-        Kube { runtime, client }
+        Self { runtime, client }
     }
 }
 

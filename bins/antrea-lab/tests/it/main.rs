@@ -16,6 +16,8 @@ mod lab;
 #[cfg(test)]
 mod lifetime;
 #[cfg(test)]
+mod membership;
+#[cfg(test)]
 mod mtu;
 #[cfg(test)]
 mod network;

@@ -42,7 +42,7 @@ impl Traces {
                 ("switch", words(run("ovs-vsctl list-ports br-int"))),
                 (
                     "firewall",
-                    words(run("nft list chains netdev | grep -o 'device \"[^\"]*\"' | cut -d' ' -f2 | grep -v eth0")),
+                    words(run("nft list chains netdev | grep -o 'device \"[^\"]*\"' | cut -d' ' -f2 | sed '/eth0/d'")),
                 ),
             ],
         }

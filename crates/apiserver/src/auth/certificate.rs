@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use base64::Engine as _;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
@@ -62,6 +63,18 @@ impl Authority {
         parameters.distinguished_name = name(user, group);
         parameters.subject_alt_names = Vec::<SanType>::new();
         self.sign(parameters, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    /// A kubeconfig for the API at `url`, with a certificate for a user, who is in a group when one is named.
+    pub fn kubeconfig(&self, url: &str, user: &str, group: Option<&str>) -> Result<String, rcgen::Error> {
+        let Identity { certificate, key } = self.client(user, group)?;
+        let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+        let (ca, certificate, key) = (encode(&self.pem), encode(&certificate), encode(&key));
+        Ok(format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: cluster\nclusters:\n- name: cluster\n  cluster:\n    server: {url}\n    \
+             certificate-authority-data: {ca}\ncontexts:\n- name: cluster\n  context:\n    cluster: cluster\n    user: {user}\nusers:\n- \
+             name: {user}\n  user:\n    client-certificate-data: {certificate}\n    client-key-data: {key}\n",
+        ))
     }
 
     fn sign(

@@ -81,6 +81,18 @@ async fn nobody_does_what_no_role_allows() {
     admin.post(&format!("{rbac}/rolebindings"), &binding).await;
     assert_eq!(client.get(MAPS).await.0, 200);
     assert_eq!(client.get("/api/v1/configmaps").await.0, 403);
+
+    // A role that names an object allows to list and to watch that one.
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let role = json!({"metadata": {"name": "r"}, "rules": [
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["one"], "verbs": ["list"]},
+    ]});
+    admin.patch(&format!("{rbac}/roles/r"), "merge-patch+json", &role).await;
+    assert_eq!(client.get(&format!("{secrets}?fieldSelector=metadata.name%3Done")).await.0, 200);
+    assert_eq!(client.get(&format!("{secrets}?fieldSelector=metadata.name%3D%3Done,type%3DOpaque")).await.0, 200);
+    for other in ["", "?fieldSelector=metadata.name%3Dtwo", "?fieldSelector=metadata.name!%3Done"] {
+        assert_eq!(client.get(&format!("{secrets}{other}")).await.0, 403, "{other}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
