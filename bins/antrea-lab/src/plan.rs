@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 /// More Nodes than anyone has started on one machine; the addresses would last for some more.
 pub(crate) const MOST_NODES: u16 = 200;
+/// As many controllers as there are addresses for them.
+pub(crate) const MOST_CONTROLLERS: u16 = 5;
 /// Where the Kubernetes API is, as the Nodes see it.
 pub(crate) const API: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 2);
 /// The port of the Kubernetes API, as the Nodes see it.
@@ -77,6 +79,8 @@ pub(crate) struct Plan {
     pub(crate) tunnel: Tunnel,
     pub(crate) kubernetes: Kubernetes,
     pub(crate) network: Network,
+    /// How many controllers.
+    pub(crate) controllers: u16,
     pub(crate) nodes: Vec<Node>,
 }
 
@@ -147,7 +151,8 @@ impl Plan {
         network: Network,
     ) -> Self {
         let nodes = (1..=nodes.min(MOST_NODES)).filter_map(Node::new).collect();
-        Self { name: name.to_owned(), mode, tunnel, kubernetes, network, nodes }
+        let controllers = u16::from(network == Network::Antrea);
+        Self { name: name.to_owned(), mode, tunnel, kubernetes, network, controllers, nodes }
     }
 
     /// The Node of that name.

@@ -5,6 +5,7 @@
 
 mod accounts;
 mod control_plane;
+mod controllers;
 mod forward;
 mod nodes;
 mod real;
@@ -86,6 +87,9 @@ async fn live(home: &Home, mut lab: Lab, processes: &mut BTreeMap<String, Child>
     install_programs(home, &plan)?;
     let client = crate::client::connect(&home.kubeconfig()).await?;
     accounts::make(&client, &plan).await?;
+    if plan.network == plan::Network::Antrea {
+        controllers::start(&client, home, &plan, &underlay).await.context("the controllers")?;
+    }
     if plan.kubernetes == Kubernetes::Embedded {
         tokio::spawn(scheduler::run(client.clone()));
     }
@@ -139,7 +143,8 @@ fn install_programs(home: &Home, plan: &Plan) -> Result<()> {
     }
     let (from, to) = (myself()?, home.programs());
     fs::create_dir(&to)?;
-    for name in ["antrea-agent", "antrea-cni"] {
+    let controller = (plan.controllers > 0).then_some("antrea-controller");
+    for name in ["antrea-agent", "antrea-cni"].into_iter().chain(controller) {
         let program = from.with_file_name(name);
         fs::copy(&program, to.join(name)).with_context(|| {
             format!("{} is missing: `cargo build -p {name}`, or use `--network bridge`", program.display())

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::Api;
 use kube::api::ListParams;
 
@@ -22,6 +23,15 @@ pub(crate) async fn run(which: Which) -> Result<()> {
         plan.name, plan.mode, plan.network, plan.kubernetes
     ));
     say(format!("kubeconfig: {}", home.kubeconfig().display()));
+    if plan.controllers > 0 {
+        let slices = Api::<EndpointSlice>::namespaced(client.clone(), "kube-system");
+        let slice = slices.get_opt("antrea-lab").await?.unwrap_or_default();
+        say("");
+        say(table(
+            &["CONTROLLER", "READY", "ADDRESS"],
+            slice.endpoints.iter().flatten().enumerate().map(controller_row),
+        ));
+    }
     let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
     say("");
     say(table(&["NODE", "READY", "ADDRESS", "PODS"], nodes.iter().map(node_row)));
@@ -29,6 +39,12 @@ pub(crate) async fn run(which: Which) -> Result<()> {
     say("");
     say(table(&["NAMESPACE", "POD", "READY", "STATUS", "RESTARTS", "IP", "NODE"], pods.iter().map(pod_row)));
     Ok(())
+}
+
+fn controller_row((number, endpoint): (usize, &Endpoint)) -> Vec<String> {
+    let ready = endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or_default();
+    let ready = if ready { "True" } else { "False" };
+    vec![format!("antrea-controller-{}", number + 1), ready.to_owned(), endpoint.addresses.join(" ")]
 }
 
 fn node_row(node: &Node) -> Vec<String> {

@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{call, say};
 use crate::Which;
-use crate::plan::{self, Kubernetes, MOST_NODES, Mode, Network, Plan, Tunnel};
+use crate::plan::{self, Kubernetes, MOST_CONTROLLERS, MOST_NODES, Mode, Network, Plan, Tunnel};
 use crate::progress::News;
 use crate::state::Home;
 use crate::system::myself;
@@ -40,6 +40,9 @@ pub(crate) struct Options {
     /// Who connects the Pods; `antrea` if its programs are beside this one, else `bridge`
     #[arg(long, value_enum)]
     network: Option<Network>,
+    /// How many controllers tell the Nodes of policies; 1 if antrea-controller is beside this program, else none
+    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MOST_CONTROLLERS)))]
+    controllers: Option<u16>,
     /// Leave the lab running, and return when it is up
     #[arg(long)]
     detach: bool,
@@ -170,7 +173,19 @@ fn plan_of(options: &Options) -> Result<Plan> {
         }
     };
     let Options { which, nodes, mode, tunnel, kubernetes, .. } = options;
-    Ok(Plan::new(&which.name, *nodes, *mode, *tunnel, *kubernetes, network))
+    let plan = Plan::new(&which.name, *nodes, *mode, *tunnel, *kubernetes, network);
+    let controllers = match options.controllers {
+        _ if network != Network::Antrea => 0,
+        Some(controllers) => controllers,
+        None if myself()?.with_file_name("antrea-controller").is_file() => plan.controllers,
+        None => {
+            say(
+                "antrea-controller is not beside antrea-lab: policies are not enforced (`cargo build -p antrea-controller`)",
+            );
+            0
+        }
+    };
+    Ok(Plan { controllers, ..plan })
 }
 
 fn start(options: &Options, plan: &Plan) -> Result<Child> {

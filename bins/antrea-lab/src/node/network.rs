@@ -66,8 +66,15 @@ async fn antrea(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
         environment: vec![("NODE_NAME".into(), node.name.clone())],
         log: directory.join("antrea-agent.log"),
     };
-    let mut child = agent.start()?;
     let (deadline, mut pauses) = (Instant::now() + PATIENCE, Pauses::default());
+    // It is bound to the Node, so it comes after the API knows the Node.
+    while !home.agent_token(&node.name).exists() {
+        if Instant::now() > deadline {
+            bail!("the Kubernetes API gives no token for the agent of {}", node.name);
+        }
+        tokio::time::sleep_until(Instant::now() + pauses.next()).await;
+    }
+    let mut child = agent.start()?;
     while UnixStream::connect(CNI_SOCKET).await.is_err() {
         if let Some(status) = child.try_wait()? {
             bail!("antrea-agent ended with {status}: {}", agent.last_words());

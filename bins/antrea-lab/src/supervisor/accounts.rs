@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 use kube::api::PostParams;
@@ -26,7 +26,7 @@ const KINDS: [&str; 5] = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding",
 const NAMESPACE: &str = "kube-system";
 const ACCOUNT: &str = "antrea-agent";
 /// How long a token is good; it is replaced after half of that.
-const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
+pub(super) const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// Makes the agents' account, and says what kubelets may do where nobody else does.
 pub(crate) async fn make(client: &kube::Client, plan: &Plan) -> Result<()> {
@@ -39,7 +39,8 @@ pub(crate) async fn make(client: &kube::Client, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Gives a Node's kubelet a certificate, and its agent a token: each in a kubeconfig of its own.
+/// Gives a Node's kubelet a certificate, and its agent a token: each in a kubeconfig of its own. The token is bound to the Node, so it
+/// comes when the Node has made itself known.
 pub(crate) async fn equip(
     client: &kube::Client,
     control_plane: &ControlPlane,
@@ -52,7 +53,8 @@ pub(crate) async fn equip(
     if plan.network == Network::Antrea {
         let token = home.agent_token(&node.name);
         write_private(&home.agent_kubeconfig(&node.name), &kubeconfig(&kubelet, &token)?)?;
-        write_private(&token, &ask(client).await?)?;
+        let (client, name) = (client.clone(), node.name.clone());
+        tokio::spawn(async move { renew_one(&client, &token, ACCOUNT, Some(&name)).await });
     }
     Ok(())
 }
@@ -62,39 +64,50 @@ pub(crate) async fn renew(client: kube::Client, home: Home, plans: watch::Receiv
     loop {
         tokio::time::sleep_until(Instant::now() + TOKEN_LIFE / 2).await;
         let nodes = plans.borrow().nodes.clone();
-        for token in nodes.iter().map(|node| home.agent_token(&node.name)) {
-            renew_one(&client, &token).await;
+        for node in nodes {
+            renew_one(&client, &home.agent_token(&node.name), ACCOUNT, Some(&node.name)).await;
         }
     }
 }
 
 /// Somebody's kubeconfig with an account's token in place of what makes it theirs.
-fn kubeconfig(other: &str, token: &Path) -> Result<String> {
+pub(super) fn kubeconfig(other: &str, token: &Path) -> Result<String> {
     let mut config: Value = serde_saphyr::from_str(other).context("the kubelet's kubeconfig")?;
     let user = config["users"].get_mut(0).context("the kubelet's kubeconfig has no user")?;
     user["user"] = json!({"tokenFile": token});
     Ok(format!("{config:#}\n"))
 }
 
-async fn ask(client: &kube::Client) -> Result<String> {
+/// A token of an account, which ends with a Node if it is bound to one.
+pub(super) async fn ask(client: &kube::Client, account: &str, node: Option<&str>) -> Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
     let life = i64::try_from(TOKEN_LIFE.as_secs())?;
-    let request = TokenRequest {
-        spec: Some(TokenRequestSpec { expiration_seconds: Some(life), ..TokenRequestSpec::default() }),
-        ..TokenRequest::default()
-    };
-    let answer = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await;
-    let status = answer.context("a token of the agents' account")?.status;
+    let bound_object_ref = node.map(|node| BoundObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Node".to_owned()),
+        name: Some(node.to_owned()),
+        uid: None,
+    });
+    let spec = TokenRequestSpec { expiration_seconds: Some(life), bound_object_ref, ..TokenRequestSpec::default() };
+    let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
+    let answer = accounts.create_token_request(account, &PostParams::default(), &request).await;
+    let status = answer.with_context(|| format!("a token of the account {account}"))?.status;
     status.and_then(|status| status.token).context("the API gave no token")
 }
 
-async fn renew_one(client: &kube::Client, path: &Path) {
+/// Writes a fresh token, as soon as there is one.
+pub(super) async fn renew_one(client: &kube::Client, path: &Path, account: &str, node: Option<&str>) {
     let mut pauses = Pauses::default();
     // A Node that has left needs none.
-    while path.exists() {
-        match ask(client).await.and_then(|token| write_private(path, &token)) {
+    while path.parent().is_some_and(Path::exists) {
+        let written = ask(client, account, node).await.and_then(|token| {
+            let new = path.with_extension("new");
+            write_private(&new, &token)?;
+            Ok(std::fs::rename(&new, path)?)
+        });
+        match written {
             Ok(()) => return,
-            Err(error) => tracing::warn!("{} is not renewed yet: {error:#}", path.display()),
+            Err(error) => tracing::debug!("{} is not renewed yet: {error:#}", path.display()),
         }
         tokio::time::sleep_until(Instant::now() + pauses.next()).await;
     }

@@ -134,7 +134,11 @@ impl Core {
         if let Some((claim, holder)) = self.holder(namespace, bound)?
             && let Some(claims) = claims.get_mut("kubernetes.io")
         {
-            set(claims, claim, holder);
+            // Whoever sees a Pod's token may have to know where the Pod is.
+            if let Some(node) = holder.get("node").cloned() {
+                set(claims, "node", node);
+            }
+            set(claims, claim, json!({"name": at(&holder, "name"), "uid": at(&holder, "uid")}));
         }
         Ok((self.signer.sign(&claims)?, moment::rfc3339(now + seconds)))
     }
@@ -160,7 +164,13 @@ impl Core {
             );
             return Err(Failure::conflict(Of { group: "", resource: plural }, name, &why));
         }
-        Ok(Some((claim, json!({"name": name, "uid": at(&found, "metadata.uid")}))))
+        let mut holder = json!({"name": name, "uid": at(&found, "metadata.uid")});
+        if claim == "pod"
+            && let Some(node) = self.find("", "nodes", "", text(&found, "spec.nodeName"))
+        {
+            set(&mut holder, "node", json!({"name": at(&node, "metadata.name"), "uid": at(&node, "metadata.uid")}));
+        }
+        Ok(Some((claim, holder)))
     }
 
     /// Whom a token is of, and for which audiences, if it is good and what it is bound to is still there; or why not.
@@ -198,7 +208,8 @@ impl Core {
         for (claim, plural, namespace) in
             [("pod", "pods", namespace), ("secret", "secrets", namespace), ("node", "nodes", "")]
         {
-            if let Some(holder) = bound.get(claim) {
+            // A Pod's token ends with the Pod; its Node is for information.
+            if let Some(holder) = bound.get(claim).filter(|_| claim != "node" || bound.get("pod").is_none()) {
                 let stored = self.find("", plural, namespace, text(holder, "name"))?;
                 if text(&stored, "metadata.uid") != text(holder, "uid") {
                     return None;
@@ -206,10 +217,12 @@ impl Core {
             }
         }
         let mut extra = json!({"authentication.kubernetes.io/credential-id": [format!("JTI={}", text(claims, "jti"))]});
-        if let Some(pod) = bound.get("pod") {
-            let extra = crate::value::object(&mut extra);
-            extra.insert("authentication.kubernetes.io/pod-name".into(), json!([at(pod, "name")]));
-            extra.insert("authentication.kubernetes.io/pod-uid".into(), json!([at(pod, "uid")]));
+        for kind in ["node", "pod"] {
+            if let Some(holder) = bound.get(kind) {
+                let extra = crate::value::object(&mut extra);
+                extra.insert(format!("authentication.kubernetes.io/{kind}-name"), json!([at(holder, "name")]));
+                extra.insert(format!("authentication.kubernetes.io/{kind}-uid"), json!([at(holder, "uid")]));
+            }
         }
         let groups = [
             "system:serviceaccounts".to_owned(),

@@ -1,0 +1,182 @@
+//! The controllers of a lab: each a process in the namespace where the Kubernetes API is, with an address of its own and the account
+//! that the manifest for clusters gives it. A controller that ends is started again, and the Service knows those that answer.
+
+use std::fs::OpenOptions;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::accounts;
+use super::control_plane::write_private;
+use super::underlay::Underlay;
+use crate::node::daemon::Pauses;
+use crate::plan::{self, Plan, Segment};
+use crate::state::Home;
+use crate::system::{Netns, die_with_parent};
+
+const MANIFEST: &str = include_str!("../../../../deploy/kubernetes/antrea-controller.yml");
+/// What of the manifest a lab does not have: how a cluster starts its controllers.
+const NOT_HERE: [&str; 3] = ["ConfigMap", "Deployment", "PodDisruptionBudget"];
+const ACCOUNT: &str = "antrea-controller";
+const PORT: u16 = 10349;
+/// How often it is tried whether a controller that has started answers.
+const TRY_EVERY: Duration = Duration::from_millis(50);
+
+/// One controller.
+#[derive(Clone)]
+struct Replica {
+    name: String,
+    address: SocketAddr,
+    netns: Netns,
+    home: Home,
+}
+
+/// Starts all controllers of a plan, and looks after them for ever. The first time that they answer is not waited for.
+pub(crate) async fn start(client: &kube::Client, home: &Home, plan: &Plan, underlay: &Underlay) -> Result<()> {
+    crate::client::apply(client, MANIFEST, |kind| !NOT_HERE.contains(&kind))
+        .await
+        .context("the controllers' account")?;
+    let (said, mut answering) = watch::channel(vec![false; usize::from(plan.controllers)]);
+    let mut replicas = Vec::new();
+    for number in 0..plan.controllers {
+        let address = address(number);
+        underlay.control.ip(&[format!("addr add {address}/24 dev eth0")])?;
+        let replica = Replica {
+            name: format!("antrea-controller-{}", number + 1),
+            address: (address, PORT).into(),
+            netns: underlay.control.clone(),
+            home: home.clone(),
+        };
+        replica.equip(client).await?;
+        tokio::spawn(replica.clone().renew(client.clone()));
+        tokio::spawn(replica.clone().keep(usize::from(number), said.clone()));
+        replicas.push(replica);
+    }
+    announce(client, &replicas, &[]).await?;
+    let client = client.clone();
+    tokio::spawn(async move {
+        while answering.changed().await.is_ok() {
+            let ready = answering.borrow_and_update().clone();
+            if let Err(error) = announce(&client, &replicas, &ready).await {
+                tracing::warn!("the endpoints of the controllers: {error:#}");
+            }
+        }
+    });
+    Ok(())
+}
+
+/// The address of a controller, by its number.
+pub(crate) fn address(number: u16) -> Ipv4Addr {
+    // After the router and the API, before the Nodes.
+    Segment::A.ipv4(u8::try_from(3 + number).unwrap_or(u8::MAX))
+}
+
+impl Replica {
+    /// Writes what it is to the API, and its configuration.
+    async fn equip(&self, client: &kube::Client) -> Result<()> {
+        let directory = self.home.path().join(&self.name);
+        std::fs::create_dir_all(&directory)?;
+        write_private(&directory.join("token"), &accounts::ask(client, ACCOUNT, None).await?)?;
+        let admin = std::fs::read_to_string(self.home.kubeconfig())?;
+        let mut config: Value = serde_json::from_str(&accounts::kubeconfig(&admin, &directory.join("token"))?)?;
+        config["clusters"][0]["cluster"]["server"] = json!(format!("https://{}:{}", plan::API, plan::API_PORT));
+        write_private(&directory.join("kubeconfig"), &format!("{config:#}\n"))?;
+        let configuration = json!({
+            "apiAddress": self.address.ip(),
+            "apiPort": self.address.port(),
+            "clientConnection": {"kubeconfig": directory.join("kubeconfig")},
+        });
+        write_private(&directory.join("antrea-controller.conf"), &format!("{configuration:#}\n"))
+    }
+
+    async fn renew(self, client: kube::Client) {
+        loop {
+            tokio::time::sleep_until(Instant::now() + accounts::TOKEN_LIFE / 2).await;
+            let path = self.home.path().join(&self.name).join("token");
+            accounts::renew_one(&client, &path, ACCOUNT, None).await;
+        }
+    }
+
+    fn start(&self) -> Result<Child> {
+        let directory = self.home.path().join(&self.name);
+        let log =
+            OpenOptions::new().create(true).append(true).open(self.home.path().join(format!("{}.log", self.name)))?;
+        let mut command = self.netns.command(self.home.programs().join("antrea-controller"));
+        command.arg("--config").arg(directory.join("antrea-controller.conf"));
+        command.env("POD_NAME", &self.name).env("POD_IP", self.address.ip().to_string());
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        die_with_parent(&mut command);
+        let child = Command::from(command).kill_on_drop(true).spawn();
+        child.with_context(|| format!("cannot start {}", self.name))
+    }
+
+    /// Starts it whenever it does not run, for ever, and says whether it answers.
+    async fn keep(self, number: usize, said: watch::Sender<Vec<bool>>) {
+        let say = |answers: bool| {
+            said.send_if_modified(|all| {
+                all.get_mut(number).is_some_and(|it| std::mem::replace(it, answers) != answers)
+            });
+        };
+        let mut pauses = Pauses::default();
+        loop {
+            match self.start() {
+                Ok(mut child) => {
+                    let since = Instant::now();
+                    let ended = tokio::select! {
+                        ended = child.wait() => ended,
+                        () = self.answers() => {
+                            say(true);
+                            child.wait().await
+                        }
+                    };
+                    say(false);
+                    tracing::warn!("{} ended ({ended:?}) and is started again", self.name);
+                    if since.elapsed() > Duration::from_secs(5) {
+                        pauses = Pauses::default();
+                    }
+                }
+                Err(error) => tracing::error!("{error:#}"),
+            }
+            tokio::time::sleep_until(Instant::now() + pauses.next()).await;
+        }
+    }
+
+    /// Ends when it does.
+    async fn answers(&self) {
+        let connect = |netns: Netns, to: SocketAddr| {
+            move || netns.run(|| Ok(TcpStream::connect_timeout(&to, Duration::from_secs(1))?)).is_ok()
+        };
+        loop {
+            let tried = tokio::task::spawn_blocking(connect(self.netns.clone(), self.address)).await;
+            if tried.unwrap_or_default() {
+                return;
+            }
+            tokio::time::sleep_until(Instant::now() + TRY_EVERY).await;
+        }
+    }
+}
+
+/// Tells the Service which controllers answer.
+async fn announce(client: &kube::Client, replicas: &[Replica], ready: &[bool]) -> Result<()> {
+    let endpoint = |(number, replica): (usize, &Replica)| {
+        let ready = ready.get(number).copied().unwrap_or_default();
+        json!({"addresses": [replica.address.ip()], "conditions": {"ready": ready}})
+    };
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {
+            "name": "antrea-lab", "namespace": "kube-system",
+            "labels": {"kubernetes.io/service-name": "antrea", "endpointslice.kubernetes.io/managed-by": "antrea-lab"},
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "api", "port": PORT, "protocol": "TCP"}],
+        "endpoints": replicas.iter().enumerate().map(endpoint).collect::<Vec<_>>(),
+    });
+    crate::client::apply(client, &slice.to_string(), |_| true).await
+}
