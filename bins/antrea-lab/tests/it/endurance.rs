@@ -26,7 +26,7 @@ const CHURN: usize = 6;
 const BACK: Duration = Duration::from_secs(1);
 
 /// A number, unless the environment says otherwise.
-fn times(variable: &str, otherwise: usize) -> usize {
+pub(crate) fn times(variable: &str, otherwise: usize) -> usize {
     std::env::var(variable).map_or(otherwise, |value| value.parse().unwrap())
 }
 
@@ -102,7 +102,8 @@ fn come_and_go(lab: &Lab, stop: &AtomicBool) -> usize {
     joined
 }
 
-fn kill(lab: &Lab, node: &str, name: &str) -> u32 {
+/// Kills a process of a Node, which has to be there.
+pub(crate) fn kill(lab: &Lab, node: &str, name: &str) -> u32 {
     let pid = until(format_args!("{name} runs on {node}"), PATIENCE, || lab.pid(node, name)).unwrap();
     lab.node(node, &["kill", "-KILL", &pid.to_string()]).unwrap();
     pid

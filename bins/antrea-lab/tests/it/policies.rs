@@ -1,5 +1,6 @@
 //! NetworkPolicies with packets: nine Pods in three namespaces on three Nodes, everybody to everybody, beside the documentation.
 
+mod outages;
 mod probes;
 mod world;
 
@@ -87,7 +88,7 @@ fn steps() -> Vec<(&'static str, Step)> {
             Policy(
                 "x",
                 "q",
-                json!({"podSelector": {}, "ingress": [{"ports": [{"port": "web"}]}], "egress": [
+                json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [{"ports": [{"port": "web"}]}], "egress": [
                     {"to": [namespace("y")], "ports": [{"port": "web"}, {"port": 81, "protocol": "UDP"}]},
                 ]}),
             ),

@@ -218,7 +218,8 @@ impl Kube {
         found.map(|object| serde_json::to_value(object).unwrap())
     }
 
-    fn remove(&self, namespace: &str, version: &str, kind: &str, name: &str) {
+    /// Deletes any object.
+    pub(crate) fn remove(&self, namespace: &str, version: &str, kind: &str, name: &str) {
         self.wait(self.dynamic(namespace, version, kind).delete(name, &Default::default())).unwrap();
     }
 
