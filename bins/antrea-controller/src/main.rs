@@ -5,7 +5,7 @@
 //!
 //! *Invariants.* An agent is told of its own Node only, and only if its token says which that is. Any number of replicas do the
 //! same work and agree, since what they tell follows from the objects alone; what is written to the cluster, one of them writes.
-//! Nothing is read from the environment but `POD_NAME`, `POD_NAMESPACE`, `RUST_LOG` and what the Kubernetes client looks at.
+//! Nothing is read from the environment but `POD_NAME`, `POD_IP`, `RUST_LOG` and what the Kubernetes client looks at.
 //!
 //! *Not here.* Decisions about policies (crate `policy`), and the protocols (crates `api` and `k8s`).
 
@@ -13,6 +13,7 @@ mod authority;
 mod config;
 mod door;
 mod engine;
+mod peers;
 mod rest;
 mod run;
 mod sources;

@@ -2,56 +2,110 @@
 
 use std::sync::Arc;
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use k8s::Access;
 use telemetry::metrics::{Kind, Page};
+use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::CertificateDer;
+
+mod caller;
+mod controlplane;
+mod objects;
+
+use controlplane::{Asked, failure};
+use objects::RESOURCES;
 
 use crate::door::Door;
 use crate::engine::Engine;
+use crate::peers::{self, Peers};
+use crate::tls::FrontProxy;
 
 /// Answers requests.
 pub(crate) struct Rest {
     pub(crate) engine: Engine,
     pub(crate) door: Arc<Door>,
     pub(crate) metrics: bool,
+    pub(crate) peers: Peers,
+    pub(crate) front_proxy: watch::Receiver<Arc<FrontProxy>>,
+}
+
+fn objects_access(verb: &str, resource: &str, name: &str) -> Access {
+    Access::Objects {
+        verb: verb.to_owned(),
+        group: "controlplane.antrea.io".to_owned(),
+        resource: resource.to_owned(),
+        namespace: String::new(),
+        name: name.to_owned(),
+    }
 }
 
 type Answer = Response<Full<Bytes>>;
 
 impl api::control::server::Rest for Rest {
-    async fn answer(&self, request: Request<Incoming>, _shown: &[CertificateDer<'static>]) -> Answer {
+    async fn answer(&self, request: Request<Incoming>, shown: &[CertificateDer<'static>]) -> Answer {
         if request.method() != Method::GET {
             return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET is understood here");
         }
-        match request.uri().path() {
+        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+        let list = || objects_access("list", "networkpolicies", "");
+        match path {
             "/healthz" | "/livez" => self.health().await,
             "/readyz" => self.readiness().await,
-            "/metrics" if self.metrics => match self.may(&request, Access::Path("/metrics".to_owned())).await {
+            "/metrics" if self.metrics => match self.may(&request, shown, &Access::Path(path.to_owned())).await {
                 Ok(()) => self.metrics().await,
                 Err(answer) => answer,
             },
-            _ => plain(StatusCode::NOT_FOUND, "there is nothing here"),
+            peers::PATH => match self.may(&request, shown, &list()).await {
+                Ok(()) => self.heard(query.strip_prefix("policy=").map(str::to_owned)).await,
+                Err(answer) => answer,
+            },
+            _ => match Asked::read(path) {
+                None => failure(StatusCode::NOT_FOUND, "NotFound", "there is nothing here"),
+                Some(asked) => self.asked(&request, shown, asked).await,
+            },
         }
     }
 }
 
 impl Rest {
-    /// Whether whoever asks may have it; if not, what they are told.
-    async fn may(&self, request: &Request<Incoming>, access: Access) -> Result<(), Answer> {
-        let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let token = header.and_then(|value| value.strip_prefix("Bearer "));
-        let needed =
-            || plain(StatusCode::UNAUTHORIZED, "needs the header `Authorization: Bearer TOKEN`, with a good token");
-        let cannot = |error: k8s::RequestError| plain(StatusCode::SERVICE_UNAVAILABLE, &error.to_string());
-        let user = self.door.user(token.ok_or_else(needed)?).await.map_err(cannot)?.ok_or_else(needed)?;
-        if self.door.allows(&user, &access).await.map_err(cannot)? {
-            return Ok(());
+    async fn asked(&self, request: &Request<Incoming>, shown: &[CertificateDer<'static>], asked: Asked) -> Answer {
+        let (access, asked) = match asked {
+            Asked::Resources => (Access::Path(controlplane::PREFIX.to_owned()), None),
+            Asked::Objects { resource, name } => {
+                let verb = if name.is_some() { "get" } else { "list" };
+                let access = objects_access(verb, RESOURCES[resource].0, name.as_deref().unwrap_or_default());
+                (access, Some((resource, name)))
+            }
+        };
+        if let Err(answer) = self.may(request, shown, &access).await {
+            return answer;
         }
-        Err(plain(StatusCode::FORBIDDEN, &format!("{} may not do this; a role has to allow {access:?}", user.name)))
+        let accepted = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        match asked {
+            None => Self::resources(),
+            Some((resource, name)) => self.objects(resource, name.as_deref(), accepted.contains("as=Table")).await,
+        }
+    }
+
+    /// Whether whoever asks may have it; if not, what they are told.
+    async fn may(
+        &self,
+        request: &Request<Incoming>,
+        shown: &[CertificateDer<'static>],
+        access: &Access,
+    ) -> Result<(), Answer> {
+        let user = self.caller(request, shown).await?;
+        match self.door.allows(&user, access).await {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let why = format!("{} may not do this; a role has to allow {access:?}", user.name);
+                Err(failure(StatusCode::FORBIDDEN, "Forbidden", &why))
+            }
+            Err(error) => Err(plain(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())),
+        }
     }
 
     async fn health(&self) -> Answer {

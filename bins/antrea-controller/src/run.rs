@@ -15,6 +15,7 @@ use crate::authority::Keeper;
 use crate::config::Config;
 use crate::door::Door;
 use crate::engine::{Complaint, Engine};
+use crate::peers::Peers;
 use crate::rest::Rest;
 use crate::{sources, tls};
 
@@ -84,10 +85,13 @@ async fn start(config: &Config) -> Result<Started> {
     let first = tls::first(&authorities.borrow(), &proxy.borrow())?;
     let (shown, tls) = watch::channel(Arc::new(first));
     tokio::spawn(keeper.keep(authority));
-    tokio::spawn(tls::keep(authorities, proxy, shown));
+    let me = config.api_address.or_else(|| std::env::var("POD_IP").ok()?.parse().ok());
+    let peers = Peers::find(client.clone(), me, authorities.clone());
+    tokio::spawn(tls::keep(authorities, proxy.clone(), shown));
 
     let door = Arc::new(Door::new(client, engine.clone()));
-    let rest = Arc::new(Rest { engine, door: Arc::clone(&door), metrics: config.enable_prometheus_metrics });
+    let (metrics, front_proxy) = (config.enable_prometheus_metrics, proxy);
+    let rest = Arc::new(Rest { engine, door: Arc::clone(&door), metrics, peers, front_proxy });
     Ok(Started { listener: listen(config).await?, tls, door, rest })
 }
 

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Bytes;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
@@ -17,6 +19,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::body::Body;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Status, Streaming};
 use types::control::{Batch, Report};
@@ -33,6 +36,8 @@ const PING_EVERY: Duration = Duration::from_secs(3);
 const PING_PATIENCE: Duration = Duration::from_secs(4);
 /// How much may be on its way to an agent that takes nothing: the rest waits in the controller, as changes and not as bytes.
 const WINDOW: u32 = 256 << 10;
+/// The most that is read of an answer.
+const MOST_ANSWERED: usize = 64 << 20;
 /// Reports that wait to be sent; whoever has more waits.
 const REPORTS_WAITING: usize = 8;
 /// How many reports one message has at most.
@@ -106,14 +111,33 @@ pub struct Reporter {
 
 /// Follows what the controller at `address` tells a Node. Ends within seconds, one way or the other.
 pub async fn follow(address: SocketAddr, credentials: &Credentials, node: &str) -> Result<Following, Error> {
-    let connector = connector(credentials)?;
-    let name = ServerName::try_from(credentials.server_name.clone())
-        .map_err(|error| invalid("server_name", format!("`{}`: {error}", credentials.server_name)))?;
+    let (connector, name) = (connector(credentials)?, server_name(credentials)?);
     let token = MetadataValue::try_from(format!("Bearer {}", credentials.token.trim()))
         .map_err(|_| invalid("token", "has characters that no token has"))?;
     let connecting = connect(address, &connector, name, token, node);
-    let late = |_| unreachable(address, format!("no answer within {} s", PATIENCE.as_secs()));
-    timeout(PATIENCE, connecting).await.map_err(late)?
+    timeout(PATIENCE, connecting).await.map_err(|_| late(address))?
+}
+
+/// Asks the controller at `address` for something else than a stream: what it answers to a GET of `path`. Ends within seconds.
+pub async fn ask(address: SocketAddr, credentials: &Credentials, path: &str) -> Result<Bytes, Error> {
+    let request = http::Request::get(format!("https://{}{path}", credentials.server_name))
+        .header(http::header::AUTHORIZATION, format!("Bearer {}", credentials.token.trim()))
+        .body(Body::empty())
+        .map_err(|error| invalid("token", error))?;
+    let (connector, name) = (connector(credentials)?, server_name(credentials)?);
+    let asking = async {
+        let (mut sender, _connection) = handshake(address, &connector, name).await?;
+        let lost = |error: hyper::Error| broken_off(address, error);
+        let response = sender.send_request(request).await.map_err(lost)?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MOST_ANSWERED).collect().await;
+        let body = body.map_err(|error| broken_off(address, error))?.to_bytes();
+        if status.is_success() {
+            return Ok(body);
+        }
+        Err(Error::Refused { address, problem: format!("{status}: {}", String::from_utf8_lossy(&body).trim()) })
+    };
+    timeout(PATIENCE, asking).await.map_err(|_| late(address))?
 }
 
 async fn connect(
@@ -123,6 +147,25 @@ async fn connect(
     token: MetadataValue<tonic::metadata::Ascii>,
     node: &str,
 ) -> Result<Following, Error> {
+    let (sender, connections) = handshake(address, connector, name).await?;
+    let (reports, to_send) = mpsc::channel(REPORTS_WAITING);
+    let hello = wire::FromAgent { kind: Some(Kind::Hello(wire::Hello { node: node.to_owned() })) };
+    let lost = |_| broken_off(address, "the connection ended");
+    reports.send(hello).await.map_err(lost)?;
+    let mut request = Request::new(ReceiverStream::new(to_send));
+    request.metadata_mut().insert("authorization", token);
+    let origin = http::Uri::from_static("https://antrea-controller");
+    let mut client = ControlClient::with_origin(Channel(sender), origin).max_decoding_message_size(MOST_BYTES);
+    let stream = client.follow(request).await.map_err(|status| ended(address, &status))?.into_inner();
+    Ok(Following { address, stream, assembly: Assembly::default(), reports, _connection: connections })
+}
+
+/// A connection; it ends with the second value.
+async fn handshake(
+    address: SocketAddr,
+    connector: &TlsConnector,
+    name: ServerName<'static>,
+) -> Result<(http2::SendRequest<Body>, JoinSet<()>), Error> {
     let stream = TcpStream::connect(address).await.map_err(|error| unreachable(address, error))?;
     stream.set_nodelay(true).map_err(|error| unreachable(address, error))?;
     let stream = connector.connect(name, stream).await.map_err(|error| unreachable(address, error))?;
@@ -137,17 +180,7 @@ async fn connect(
             tracing::debug!(%address, %error, "the connection to antrea-controller ended");
         }
     });
-
-    let (reports, to_send) = mpsc::channel(REPORTS_WAITING);
-    let hello = wire::FromAgent { kind: Some(Kind::Hello(wire::Hello { node: node.to_owned() })) };
-    let lost = |_| broken_off(address, "the connection ended");
-    reports.send(hello).await.map_err(lost)?;
-    let mut request = Request::new(ReceiverStream::new(to_send));
-    request.metadata_mut().insert("authorization", token);
-    let origin = http::Uri::from_static("https://antrea-controller");
-    let mut client = ControlClient::with_origin(Channel(sender), origin).max_decoding_message_size(MOST_BYTES);
-    let stream = client.follow(request).await.map_err(|status| ended(address, &status))?.into_inner();
-    Ok(Following { address, stream, assembly: Assembly::default(), reports, _connection: connections })
+    Ok((sender, connections))
 }
 
 impl Following {
@@ -199,6 +232,15 @@ fn connector(credentials: &Credentials) -> Result<TlsConnector, Error> {
 
 fn invalid(field: &'static str, problem: impl Display) -> Error {
     Error::Credentials { field, problem: problem.to_string() }
+}
+
+fn server_name(credentials: &Credentials) -> Result<ServerName<'static>, Error> {
+    let name = ServerName::try_from(credentials.server_name.clone());
+    name.map_err(|error| invalid("server_name", format!("`{}`: {error}", credentials.server_name)))
+}
+
+fn late(address: SocketAddr) -> Error {
+    unreachable(address, format!("no answer within {} s", PATIENCE.as_secs()))
 }
 
 fn unreachable(address: SocketAddr, problem: impl Display) -> Error {
