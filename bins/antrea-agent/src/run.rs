@@ -123,7 +123,7 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     let addresses = local_addresses(&node)?;
     let transport = Transport::find(config, &node)?;
     transport.tell(&client, &node).await?;
-    let mtu = config.pod_mtu(transport.mtu, transport.first());
+    let mtu = config.pod_mtu(transport.mtu, transport.address);
     info!(node = name, device = transport.device, mtu, "this Node");
 
     let database = Arc::new(Database::connect(ovs::database::Config::new(config.ovs_run_dir.join("db.sock"))));
