@@ -16,6 +16,7 @@ mod install_cni;
 mod ports;
 mod rest;
 mod run;
+mod services;
 mod sources;
 mod transport;
 mod upkeep;

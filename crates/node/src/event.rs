@@ -32,6 +32,11 @@ pub enum Source {
 impl Source {
     /// All that have to be in sync before anything is swept.
     pub const ALL: [Source; 4] = [Source::Nodes, Source::Services, Source::EndpointSlices, Source::Interfaces];
+
+    /// Whether Services cannot be rendered without it. A Node's zone says which endpoints are for it.
+    pub(crate) fn tells_of_services(self) -> bool {
+        matches!(self, Source::Nodes | Source::Services | Source::EndpointSlices)
+    }
 }
 
 /// A Pod's end at the bridge.

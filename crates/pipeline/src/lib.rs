@@ -26,6 +26,9 @@ mod service;
 mod spoof;
 mod windows;
 
+pub use family::DNAT_ZONES;
+pub use service::USERDATA_NO_ENDPOINT;
+
 use openflow::flow::Flow;
 use openflow::group::Group;
 

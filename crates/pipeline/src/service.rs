@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use openflow::action::{Action, Controller, Learn, LearnSource, LearnSpec, Nat, NatSide, Subfield};
 use openflow::field::Field;
 use openflow::flow::Flow;
@@ -20,8 +21,8 @@ use crate::regs::{
 };
 use crate::tables::Table;
 
-/// What a packet for the agent is about, in the first byte of its userdata.
-pub(crate) const USERDATA_NO_ENDPOINT: u8 = 2;
+/// In the first byte of the userdata of a packet for the agent: it was sent to a Service that has no endpoints.
+pub const USERDATA_NO_ENDPOINT: u8 = 2;
 /// The weight of every endpoint.
 const WEIGHT: u16 = 100;
 
@@ -109,18 +110,20 @@ impl Pipeline {
             }
             flow.then(Action::Group(group))
         };
-        let any_client = || frontend.when(ENDPOINT_SELECT);
-        let mut flows = vec![match frontend.group {
-            Some(group) => choose(200, any_client(), group, frontend.snat),
-            None => Table::ServiceLb.flow(200).cookie(cookie).when(any_client()).then(refuse()),
-        }];
+        let select = || frontend.when(ENDPOINT_SELECT);
+        let mut flows: Vec<Flow> = frontend.admitted(&select()).map(|client| match frontend.group {
+            Some(group) => choose(200, client, group, frontend.snat),
+            None if frontend.drops => Table::ServiceLb.flow(200).cookie(cookie).when(client),
+            None => Table::ServiceLb.flow(200).cookie(cookie).when(client).then(refuse()),
+        }).collect();
         if let Some(group) = frontend.in_cluster_group {
-            for client in self.in_cluster_clients(frontend.kind.family()) {
-                flows.push(choose(210, client(any_client()), group, false));
+            for client in self.in_cluster_clients(frontend, &select()) {
+                flows.push(choose(210, client, group, false));
             }
         }
         let has_endpoints = frontend.group.or(frontend.in_cluster_group).is_some();
-        if let Some(affinity) = frontend.affinity.filter(|_| has_endpoints) {
+        let affinity = frontend.affinity.filter(|_| has_endpoints);
+        if let Some(affinity) = affinity {
             flows.push(
                 Table::ServiceLb
                     .flow(190)
@@ -131,16 +134,24 @@ impl Pipeline {
                     .then(Table::EndpointDnat.resubmit()),
             );
         }
+        if frontend.clients.is_some() {
+            // A client that is remembered has chosen before it gets here, and may have been admitted when others were.
+            let at = |priority, matches| Table::ServiceLb.flow(priority).cookie(cookie).when(matches);
+            let remembered = frontend.when(ENDPOINT_SELECTED);
+            let admitted = frontend.admitted(&remembered).filter(|_| affinity.is_some());
+            flows.extend(admitted.map(|client| at(186, client).then(Table::EndpointDnat.resubmit())));
+            flows.push(at(185, frontend.packets()));
+        }
         flows
     }
 
-    /// Conditions that tell a Pod of this Node, or the Node itself, from clients outside.
-    fn in_cluster_clients(&self, family: Family) -> Vec<Box<dyn Fn(Match) -> Match>> {
-        let mut clients: Vec<Box<dyn Fn(Match) -> Match>> = vec![Box::new(|matches| matches.mark(FROM_POD))];
+    /// Packets of a Pod of this Node, or of the Node itself, and not of clients outside.
+    fn in_cluster_clients(&self, frontend: &Frontend, packets: &Match) -> Vec<Match> {
+        let family = frontend.kind.family();
+        let mut clients: Vec<Match> = frontend.admitted(&packets.clone().mark(FROM_POD)).collect();
         for (_, address) in self.node.addresses.iter().filter(|(f, _)| *f == family) {
-            for host in [address.gateway, address.node] {
-                clients.push(Box::new(move |matches| matches.mark(FROM_GATEWAY).from(host)));
-            }
+            let hosts = [address.gateway, address.node].into_iter().filter(|host| frontend.admits(*host));
+            clients.extend(hosts.map(|host| packets.clone().mark(FROM_GATEWAY).from(host)));
         }
         clients
     }
@@ -204,7 +215,29 @@ fn refuse() -> Action {
 impl Frontend {
     /// Packets for this frontend whose choice of an endpoint is in this state.
     fn when(&self, state: Mark) -> Match {
-        let packets = self.kind.family().protocol(self.protocol).with(port_field(self.protocol), self.port).mark(state);
+        self.packets().mark(state)
+    }
+
+    /// Those packets that come from clients that may use the frontend.
+    fn admitted(&self, packets: &Match) -> impl Iterator<Item = Match> {
+        let from = |range: IpNet| packets.clone().within(self.kind.family().src(), range);
+        match &self.clients {
+            None => vec![packets.clone()].into_iter(),
+            // A range within another one would match twice.
+            Some(ranges) => {
+                let ranges = IpNet::aggregate(&ranges.iter().copied().collect());
+                ranges.into_iter().map(from).collect::<Vec<_>>().into_iter()
+            }
+        }
+    }
+
+    fn admits(&self, client: IpAddr) -> bool {
+        self.clients.as_ref().is_none_or(|ranges| ranges.iter().any(|range| range.contains(&client)))
+    }
+
+    /// Packets for this frontend.
+    fn packets(&self) -> Match {
+        let packets = self.kind.family().protocol(self.protocol).with(port_field(self.protocol), self.port);
         match self.kind {
             FrontendKind::ClusterIp(address) | FrontendKind::External(address) => packets.to(address),
             FrontendKind::NodePort { .. } => packets.mark(NODE_PORT),

@@ -93,6 +93,9 @@ pub struct ServicePort {
     /// Where they lead if only this Node will do. Not always some of [`ServicePort::endpoints`]: one that is about to end
     /// takes connections while it is the only one here, though others elsewhere are ready.
     pub local_endpoints: BTreeSet<Endpoint>,
+    /// Whether the Service has endpoints at all: then a frontend that leads to none here drops connections, as somebody else
+    /// may take them, and otherwise it refuses them.
+    pub any_endpoints: bool,
 }
 
 impl ServicePort {
@@ -160,6 +163,7 @@ pub fn compute<'a>(
                 frontends,
                 endpoints: chosen.anywhere,
                 local_endpoints: chosen.here,
+                any_endpoints: !candidates.is_empty(),
             });
         }
         local_ready = local_ready.max(ready_here.len());

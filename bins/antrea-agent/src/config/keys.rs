@@ -137,9 +137,6 @@ pub(crate) const KEYS: &[Key] = &[
 /// Keys that are read and checked, and that nothing in the agent uses yet. Whoever does takes his key away from here.
 pub(crate) const NOT_YET: &[&str] = &[
     "antreaClientConnection.kubeconfig",
-    "antreaProxy.proxyLoadBalancerIPs",
-    "antreaProxy.serviceProxyName",
-    "antreaProxy.skipServices",
     "enablePrometheusMetrics",
     "hostProcPathPrefix",
     "transportInterface",

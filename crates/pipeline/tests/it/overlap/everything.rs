@@ -129,6 +129,8 @@ fn service(protocol: Protocol, ipv6: bool, affinity: Option<Affinity>, group: u3
         port: if local { 81 } else { 80 },
         group: Some(if local { group + 1 } else { group }),
         in_cluster_group: local.then_some(group),
+        drops: false,
+        clients: None,
         snat: !local,
         affinity,
     };
