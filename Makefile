@@ -44,9 +44,10 @@ format: ## Format the sources
 	$(CARGO) fmt --all
 
 .PHONY: codegen
-codegen: ## Write what follows from other files: code from .proto, the table of configuration keys
+codegen: ## Write what tests compare: code from .proto, the tables of configuration keys and of Services
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p api --test it codegen
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-agent the_documentation_has_every_key
+	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-lab --test it every_service_is_reached
 
 .PHONY: audit
 audit: ## Check licences, banned crates and sources of all dependencies

@@ -111,11 +111,14 @@ impl Pipeline {
             flow.then(Action::Group(group))
         };
         let select = || frontend.when(ENDPOINT_SELECT);
-        let mut flows: Vec<Flow> = frontend.admitted(&select()).map(|client| match frontend.group {
-            Some(group) => choose(200, client, group, frontend.snat),
-            None if frontend.drops => Table::ServiceLb.flow(200).cookie(cookie).when(client),
-            None => Table::ServiceLb.flow(200).cookie(cookie).when(client).then(refuse()),
-        }).collect();
+        let mut flows: Vec<Flow> = frontend
+            .admitted(&select())
+            .map(|client| match frontend.group {
+                Some(group) => choose(200, client, group, frontend.snat),
+                None if frontend.drops => Table::ServiceLb.flow(200).cookie(cookie).when(client),
+                None => Table::ServiceLb.flow(200).cookie(cookie).when(client).then(refuse()),
+            })
+            .collect();
         if let Some(group) = frontend.in_cluster_group {
             for client in self.in_cluster_clients(frontend, &select()) {
                 flows.push(choose(210, client, group, false));

@@ -37,7 +37,8 @@ impl Addresses {
             addresses.load_balancer = read.all("status.loadBalancer.ingress", "an address", passed_on);
             let ranges = spec.load_balancer_source_ranges.iter().map(|text| text.trim());
             let before = read.errors.len();
-            addresses.ranges = read.all("spec.loadBalancerSourceRanges", "a range of addresses, as 10.0.0.0/8 is", ranges);
+            addresses.ranges =
+                read.all("spec.loadBalancerSourceRanges", "a range of addresses, as 10.0.0.0/8 is", ranges);
             addresses.unread_range = read.errors.len() > before;
         }
         addresses
@@ -76,7 +77,12 @@ impl Reader<'_> {
 }
 
 /// The ways into a port in one family; none if the Service has no cluster IP of it.
-pub(crate) fn frontends(spec: &ServiceSpec, port: &ServicePort, addresses: &Addresses, ipv6: bool) -> BTreeSet<Frontend> {
+pub(crate) fn frontends(
+    spec: &ServiceSpec,
+    port: &ServicePort,
+    addresses: &Addresses,
+    ipv6: bool,
+) -> BTreeSet<Frontend> {
     let of_family = |ip: &&IpAddr| ip.is_ipv6() == ipv6;
     let (internal, external) = (spec.internal_traffic_policy == "Local", spec.external_traffic_policy == "Local");
     // By what a client sees: an address that is both external and the load balancer's is one way in, with the ranges.

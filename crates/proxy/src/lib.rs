@@ -148,9 +148,11 @@ pub fn compute<'a>(
                 continue;
             }
             let candidates = candidates(slices.clone(), port, ipv6, viewpoint.node, &mut computed.errors);
-            ready_here.extend(candidates.iter().filter(|c| c.is_ready() && c.endpoint.is_local).map(Candidate::address));
+            ready_here
+                .extend(candidates.iter().filter(|c| c.is_ready() && c.endpoint.is_local).map(Candidate::address));
             let uses = |local: bool| {
-                let uses = |f: &Frontend| f.local_only == local || !local && !matches!(f.kind, FrontendKind::ClusterIp(_));
+                let uses =
+                    |f: &Frontend| f.local_only == local || !local && !matches!(f.kind, FrontendKind::ClusterIp(_));
                 frontends.iter().any(uses)
             };
             let chosen = choose(&candidates, viewpoint, uses(false), uses(true));
@@ -168,7 +170,8 @@ pub fn compute<'a>(
         }
         local_ready = local_ready.max(ready_here.len());
     }
-    let asked = spec.kind == "LoadBalancer" && spec.external_traffic_policy == "Local" && spec.health_check_node_port != 0;
+    let asked =
+        spec.kind == "LoadBalancer" && spec.external_traffic_policy == "Local" && spec.health_check_node_port != 0;
     computed.health_check =
         asked.then_some(HealthCheck { port: spec.health_check_node_port, local_endpoints: local_ready });
     // An address that two ports have in common is wrong once.

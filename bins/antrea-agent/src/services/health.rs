@@ -65,7 +65,8 @@ pub(crate) async fn serve_services(engine: Engine, ipv6: bool) {
     let mut listening: BTreeMap<(ObjectName, u16), JoinHandle<()>> = BTreeMap::new();
     let mut seen = 0;
     loop {
-        let Ok(version) = progress.wait_for(|p| p.services.health_checks != seen).await.map(|p| p.services.health_checks)
+        let Ok(version) =
+            progress.wait_for(|p| p.services.health_checks != seen).await.map(|p| p.services.health_checks)
         else {
             return;
         };
@@ -101,7 +102,8 @@ struct OfService {
 impl Answers for OfService {
     async fn get(&self, _path: &str, _query: &str) -> Option<Answer> {
         let service = Arc::clone(&self.service);
-        let look = move |brain: &node::Brain| brain.health_checks().get(&service).map_or(0, |check| check.local_endpoints);
+        let look =
+            move |brain: &node::Brain| brain.health_checks().get(&service).map_or(0, |check| check.local_endpoints);
         let endpoints = self.engine.look(look).await.ok()?;
         let service = json!({"namespace": self.service.namespace, "name": self.service.name});
         let body = json!({"service": service, "localEndpoints": endpoints, "serviceProxyHealthy": true});

@@ -22,6 +22,8 @@ mod network;
 #[cfg(test)]
 mod pods;
 #[cfg(test)]
+mod services;
+#[cfg(test)]
 mod streams;
 #[cfg(test)]
 mod traces;

@@ -51,8 +51,12 @@ fn a_connection_that_is_forgotten_is_translated_anew() {
             assert!(is_heard(&client, &new), "{loopback}: its endpoint is another one now");
             // For the next family, which begins with the old rule.
             run(std::process::Command::new("nft").args(["flush", "chain", "inet", "t", "c"]), None).unwrap();
-            run(std::process::Command::new("nft").arg("add rule inet t c udp dport 7 ip6 daddr ::1 dnat ip6 to [::1]:1001"), None)
-                .unwrap();
+            run(
+                std::process::Command::new("nft")
+                    .arg("add rule inet t c udp dport 7 ip6 daddr ::1 dnat ip6 to [::1]:1001"),
+                None,
+            )
+            .unwrap();
         }
     })
     .unwrap();

@@ -77,7 +77,10 @@ fn an_address_that_is_also_the_load_balancers_keeps_its_ranges() {
     let mut service = load_balancer(&["192.168.3.1"]);
     service.spec.external_ips = vec!["192.168.3.1".to_owned()];
     service.spec.load_balancer_source_ranges = vec!["10.0.0.0/8".to_owned()];
-    assert_eq!(external(&from_node1(&service, &[]), false), [("192.168.3.1".to_owned(), Some("10.0.0.0/8".to_owned()))]);
+    assert_eq!(
+        external(&from_node1(&service, &[]), false),
+        [("192.168.3.1".to_owned(), Some("10.0.0.0/8".to_owned()))]
+    );
 }
 
 #[test]

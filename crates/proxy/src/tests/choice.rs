@@ -47,7 +47,11 @@ fn ready_endpoints_are_used_and_those_about_to_end_while_there_are_no_others() {
         let mut slice = slice("IPv4", &THREE);
         conditions(&mut slice, written);
         let port = port(&service, &[slice]);
-        assert_eq!((of(&port.endpoints).as_slice(), of(&port.local_endpoints).as_slice()), (anywhere, here), "{written}");
+        assert_eq!(
+            (of(&port.endpoints).as_slice(), of(&port.local_endpoints).as_slice()),
+            (anywhere, here),
+            "{written}"
+        );
     }
 }
 
