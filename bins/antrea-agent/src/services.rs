@@ -36,8 +36,7 @@ pub(crate) fn start(engine: &Engine, around: Surroundings<'_>) {
     if !features.antrea_proxy {
         return;
     }
-    let tracked =
-        connections::Tracked { run_dir: config.ovs_run_dir.clone(), datapath: own.datapath, host: features.proxy_all };
+    let tracked = connections::Tracked { run_dir: config.ovs_run_dir.clone(), host: features.proxy_all };
     tokio::spawn(connections::forget_stale(engine.clone(), tracked));
     if features.proxy_all && !config.antrea_proxy.disable_service_health_check_server {
         let address = config.antrea_proxy.service_health_check_server_bind_address;

@@ -25,6 +25,9 @@ use crate::tables::Table;
 pub const USERDATA_NO_ENDPOINT: u8 = 2;
 /// The weight of every endpoint.
 const WEIGHT: u16 = 100;
+/// The table by which Open vSwitch deals connections out has at least so many places, and at most.
+const FEWEST_PLACES: usize = 16;
+const MOST_PLACES: usize = 256;
 
 fn endpoint_ip(family: Family) -> Bits {
     match family {
@@ -200,14 +203,31 @@ impl Pipeline {
     #[expect(clippy::unused_self, reason = "all compilers are asked the same way")]
     pub(crate) fn service_group(&self, group: &ServiceGroup) -> Group {
         let next = if group.affinity { Table::ServiceLb } else { Table::EndpointDnat };
-        let buckets = (0..).zip(group.endpoints.iter().take(ServiceGroup::MAX_ENDPOINTS)).map(|(id, endpoint)| {
+        let endpoints = group.endpoints.iter().take(ServiceGroup::MAX_ENDPOINTS);
+        let (small, mut weights) = (small_part(endpoints.len()), Vec::new());
+        for (n, endpoint) in endpoints.enumerate() {
+            let part = small.filter(|_| n == 0);
+            weights.extend(part.map(|part| (endpoint, part)));
+            weights.push((endpoint, WEIGHT - part.unwrap_or(0)));
+        }
+        let buckets = (0..).zip(weights).map(|(id, (endpoint, weight))| {
             let address = endpoint_ip(Family::of(endpoint.address)).holds(bits(endpoint.address));
             let port = ENDPOINT_PORT.holds(u128::from(endpoint.port));
             let actions = vec![address.load(), port.load(), next.resubmit()];
-            Bucket { id, weight: Some(WEIGHT), actions, ..Bucket::default() }
+            Bucket { id, weight: Some(weight), actions, ..Bucket::default() }
         });
         Group::select(group.id, buckets.collect())
     }
+}
+
+/// Open vSwitch deals connections out by a table of 16 places, or as many as the lightest bucket needs to have one. Ten endpoints
+/// of one weight have one place or two. So one of them gets a second bucket, with so small a part of its weight that the
+/// table has all the 256 places that it can have; where each has the same number of places anyway, or hardly more than one in
+/// the largest table, there is none.
+fn small_part(endpoints: usize) -> Option<u16> {
+    let even = endpoints.is_power_of_two() && endpoints <= FEWEST_PLACES;
+    let part = u16::try_from((endpoints * usize::from(WEIGHT)).div_ceil(MOST_PLACES)).ok()?;
+    (endpoints > 1 && endpoints <= MOST_PLACES / 2 && !even).then_some(part)
 }
 
 /// Nobody answers: the agent tells the client.

@@ -8,7 +8,6 @@ use node::{Owner, UdpConnections};
 use ovs::backoff::Backoff;
 use ovs::unixctl::{ConntrackEntry, ConntrackMatch, ConntrackProtocol, Control, Layer4, UnixctlError};
 use pipeline::DNAT_ZONES;
-use pipeline::model::Datapath;
 use tracing::{debug, info, warn};
 
 use crate::engine::Engine;
@@ -23,8 +22,6 @@ const UDP: u8 = 17;
 pub(crate) struct Tracked {
     /// Open vSwitch's.
     pub(crate) run_dir: PathBuf,
-    /// Of the switch.
-    pub(crate) datapath: Datapath,
     /// Whether the host translates NodePorts.
     pub(crate) host: bool,
 }
@@ -77,19 +74,15 @@ impl Tracked {
     }
 
     async fn forget_in_switch(&self, known: &UdpConnections) -> Result<usize, UnixctlError> {
-        let datapath = match self.datapath {
-            Datapath::System | Datapath::Windows => "system@ovs-system",
-            Datapath::Netdev => "netdev@ovs-netdev",
-        };
         // Looked for each time: a switch that was restarted has another socket.
         let control = Control::vswitchd(&self.run_dir, PATIENCE)?;
         let mut forgotten = 0;
         for zone in DNAT_ZONES {
-            for entry in control.conntrack_dump(Some(datapath), Some(zone)).await? {
+            for entry in control.conntrack_dump(None, Some(zone)).await? {
                 let Some((sent_to, answered_by, exactly)) = udp(&entry) else { continue };
                 if known.is_stale(sent_to, answered_by, entry.mark) {
                     let any = ConntrackMatch::default();
-                    control.conntrack_flush(Some(datapath), Some(zone), &exactly, &any).await?;
+                    control.conntrack_flush(None, Some(zone), &exactly, &any).await?;
                     forgotten += 1;
                 }
             }

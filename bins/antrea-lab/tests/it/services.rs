@@ -1,5 +1,6 @@
 //! Services in a lab, with packets: every kind, from everywhere.
 
+mod life;
 mod matrix;
 mod oracle;
 mod probe;

@@ -69,7 +69,7 @@ impl Services {
             is_local_pod: e.is_local && !own.contains(&e.address),
         };
         let is_external = |f: &&proxy::Frontend| !matches!(f.kind, proxy::FrontendKind::ClusterIp(_));
-        let mut groups = BTreeMap::new();
+        let (mut groups, mut used) = (BTreeMap::new(), BTreeSet::new());
         for (nearby, all) in [(false, &port.endpoints), (true, &port.local_endpoints)] {
             let key = GroupKey { service: key(port), nearby };
             let chosen = fitting(all, own);
@@ -81,11 +81,12 @@ impl Services {
                 }
                 continue;
             }
+            used.extend(endpoints.iter().copied());
             let group = ServiceGroup { id: self.ids.assign(&key)?, endpoints, affinity: port.affinity.is_some() };
             groups.insert(nearby, group.id);
             rendered.groups.push(pipeline.group(&group));
         }
-        rendered.flows.extend(port.reachable().into_iter().flat_map(|e| pipeline.endpoint(protocol, &endpoint(e))));
+        rendered.flows.extend(used.iter().flat_map(|endpoint| pipeline.endpoint(protocol, endpoint)));
         for written in &port.frontends {
             let external = is_external(&written);
             let frontend = Frontend {

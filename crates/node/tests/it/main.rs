@@ -8,4 +8,6 @@ mod host;
 #[cfg(test)]
 mod order;
 #[cfg(test)]
+mod services;
+#[cfg(test)]
 mod switch;
