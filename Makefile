@@ -76,6 +76,12 @@ lab-long: setup ## Agents killed 200 times and switches 20 times in a lab, while
 	$(CARGO) build --locked -p antrea-agent -p antrea-cni
 	AGENT_KILLS=$${AGENT_KILLS:-200} SWITCH_KILLS=$${SWITCH_KILLS:-20} $(CARGO) test --locked -p antrea-lab --test it endurance -- --nocapture
 
+.PHONY: services-long
+services-long: setup ## A Service of which 100 endpoints a second come and go for a minute, and 10,000 connections counted
+	$(CARGO) build --locked -p antrea-agent -p antrea-cni
+	CHURN_SECONDS=$${CHURN_SECONDS:-60} CHURN_RATE=$${CHURN_RATE:-100} LATEST_MS=100 CONNECTIONS=10000 AGENT_KILLS=20 \
+		$(CARGO) test --locked -p antrea-lab --test it services:: -- --nocapture --test-threads=1
+
 .PHONY: policy-long
 policy-long: ## Random histories of a cluster, 10,000 steps and checked at every 100th (STEPS=n, SEED=n), 2,000 short ones (CASES=n)
 	STEPS=$${STEPS:-10000} PROPTEST_CASES=$${CASES:-2000} $(CARGO) test --locked -p policy churn -- --nocapture

@@ -1,9 +1,11 @@
 //! Services in a lab, with packets: every kind, from everywhere.
 
+mod churn;
 mod life;
 mod matrix;
 mod oracle;
 mod probe;
+mod world;
 
 use std::net::IpAddr;
 
