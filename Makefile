@@ -113,6 +113,11 @@ bench-agent: setup ## Memory of an agent with few and with many Pods, and what i
 	$(CARGO) build --release --locked -p antrea-agent -p antrea-cni
 	$(CARGO) run --release --locked -p benches --bin bench-agent
 
+.PHONY: bench-proxy
+bench-proxy: setup ## Many Services beside kube-proxy, which `make kubernetes` builds; Pod to Service beside Pod to Pod (SERVICES=n)
+	$(CARGO) build --release --locked -p antrea-agent -p antrea-cni
+	$(CARGO) run --release --locked -p benches --bin bench-proxy
+
 .PHONY: bench-policy
 bench-policy: ## What the controller computes at upstream's scales: time, memory, what one change costs
 	$(CARGO) run --release --locked -p benches --bin bench-policy

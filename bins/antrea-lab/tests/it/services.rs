@@ -1,6 +1,7 @@
 //! Services in a lab, with packets: every kind, from everywhere.
 
 mod churn;
+mod conformance;
 mod life;
 mod matrix;
 mod oracle;

@@ -60,7 +60,7 @@ impl Servers {
     }
 
     /// An EndpointSlice of a Service with these of them. One slice can say one port only, so each has a slice of its own.
-    fn slices(&self, service: &str, protocol: &str, ports: &[u16]) -> Vec<Value> {
+    pub(super) fn slices(&self, service: &str, protocol: &str, ports: &[u16]) -> Vec<Value> {
         let slice = |port: &u16| {
             json!({
                 "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
@@ -93,8 +93,13 @@ fn tell_and_echo(mut stream: TcpStream, port: u16) {
 
 /// The server that a new connection gets to.
 pub(super) fn connect(from: &Netns, to: SocketAddr) -> std::io::Result<(u16, TcpStream)> {
+    connect_within(from, to, LATE)
+}
+
+/// The same for who does not expect it to work.
+pub(super) fn connect_within(from: &Netns, to: SocketAddr, time: Duration) -> std::io::Result<(u16, TcpStream)> {
     let connect = || -> std::io::Result<(u16, TcpStream)> {
-        let mut stream = TcpStream::connect_timeout(&to, LATE)?;
+        let mut stream = TcpStream::connect_timeout(&to, time)?;
         stream.set_read_timeout(Some(LATE))?;
         let mut port = [0; 2];
         stream.read_exact(&mut port)?;
@@ -160,11 +165,14 @@ impl World {
 
     /// Gives a Service these servers, too.
     pub(super) fn set(&self, name: &str, protocol: &str, ports: &[u16]) {
-        for slice in self.servers.slices(name, protocol, ports) {
-            let named = slice["metadata"]["name"].as_str().unwrap();
-            let ours = PatchParams::apply("test").force();
-            self.api.wait(self.slices().patch(named, &ours, &Patch::Apply(&slice))).unwrap();
-        }
+        self.servers.slices(name, protocol, ports).iter().for_each(|slice| self.put(slice));
+    }
+
+    /// Makes an EndpointSlice, or makes it this one.
+    pub(super) fn put(&self, slice: &Value) {
+        let named = slice["metadata"]["name"].as_str().unwrap();
+        let ours = PatchParams::apply("test").force();
+        self.api.wait(self.slices().patch(named, &ours, &Patch::Apply(slice))).unwrap();
     }
 
     /// Takes a server from a Service.
