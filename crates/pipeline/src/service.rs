@@ -13,7 +13,7 @@ use openflow::port::Port;
 use crate::Pipeline;
 use crate::conntrack::commit;
 use crate::family::{Addressed, Family, bits, port_field, proto_number};
-use crate::model::{Affinity, Endpoint, Frontend, FrontendKind, Protocol, ServiceGroup};
+use crate::model::{Affinity, Endpoint, EndpointSet, Frontend, FrontendKind, Protocol, ServiceGroup};
 use crate::regs::{
     Bits, CT_SERVICE, CT_SNAT_BIT, ENDPOINT_IP, ENDPOINT_IP6, ENDPOINT_LEARN, ENDPOINT_PORT, ENDPOINT_SELECT,
     ENDPOINT_SELECTED, ENDPOINT_STATE, FROM_GATEWAY, FROM_POD, HAIRPIN, Mark, Marked, NODE_PORT, OUT_PORT, REWRITE,
@@ -151,6 +151,20 @@ impl Pipeline {
         flows
     }
 
+    #[expect(clippy::unused_self, reason = "all compilers are asked the same way")]
+    pub(crate) fn service_remembered(&self, frontend: &Frontend, endpoints: &EndpointSet, cookie: u64) -> Vec<Flow> {
+        let at = |priority, matches| Table::ServiceLb.flow(priority).cookie(cookie).when(matches);
+        let mut flows = Vec::new();
+        for client in frontend.admitted(&frontend.when(ENDPOINT_SELECTED)) {
+            let still_there = |endpoint: &Endpoint| {
+                at(188, client.clone().mark_endpoint(endpoint)).then(Table::EndpointDnat.resubmit())
+            };
+            flows.extend(endpoints.iter().map(still_there));
+            flows.push(at(187, client.clone()).then(ENDPOINT_SELECT.load()).then(Table::ServiceLb.resubmit()));
+        }
+        flows
+    }
+
     /// Packets of a Pod of this Node, or of the Node itself, and not of clients outside.
     fn in_cluster_clients(&self, frontend: &Frontend, packets: &Match) -> Vec<Match> {
         let family = frontend.kind.family();
@@ -164,11 +178,7 @@ impl Pipeline {
 
     pub(crate) fn service_endpoint(&self, protocol: Protocol, endpoint: &Endpoint) -> Vec<Flow> {
         let family = Family::of(endpoint.address);
-        let chosen = family
-            .protocol(protocol)
-            .mark(endpoint_ip(family).holds(bits(endpoint.address)))
-            .mark(ENDPOINT_PORT.holds(u128::from(endpoint.port)))
-            .mark(ENDPOINT_SELECTED);
+        let chosen = family.protocol(protocol).mark_endpoint(endpoint).mark(ENDPOINT_SELECTED);
         let nat = Nat {
             side: Some(NatSide::Dst),
             address: Some(endpoint.address),
@@ -217,6 +227,20 @@ impl Pipeline {
             Bucket { id, weight: Some(weight), actions, ..Bucket::default() }
         });
         Group::select(group.id, buckets.collect())
+    }
+}
+
+/// Conditions on the endpoint that was chosen, for matches.
+trait Chosen {
+    /// And it is this one.
+    #[must_use]
+    fn mark_endpoint(self, endpoint: &Endpoint) -> Self;
+}
+
+impl Chosen for Match {
+    fn mark_endpoint(self, endpoint: &Endpoint) -> Self {
+        let address = endpoint_ip(Family::of(endpoint.address)).holds(bits(endpoint.address));
+        self.mark(address).mark(ENDPOINT_PORT.holds(u128::from(endpoint.port)))
     }
 }
 

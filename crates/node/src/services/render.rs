@@ -104,7 +104,11 @@ impl Services {
                 affinity: port.affinity.map(|seconds| Affinity { seconds }),
                 clients: written.clients.clone(),
             };
-            rendered.flows.extend(pipeline.frontend(&frontend, cookie(port, written)));
+            let cookie = cookie(port, written);
+            rendered.flows.extend(pipeline.frontend(&frontend, cookie));
+            if port.affinity.is_some() && !used.is_empty() {
+                rendered.flows.extend(pipeline.remembered(&frontend, &used, cookie));
+            }
         }
         Ok(rendered)
     }
