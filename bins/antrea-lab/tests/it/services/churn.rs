@@ -20,6 +20,9 @@ const TICK: Duration = Duration::from_millis(50);
 /// New connections, as fast as one client makes them: when each began and ended, and where it got.
 type Connections = Vec<(Instant, Instant, Result<u16, String>)>;
 
+/// When an endpoint was removed, each time, and when it came back.
+type Away = Vec<(Instant, Option<Instant>)>;
+
 fn connect_all_the_time(from: &Netns, to: SocketAddr, stop: &AtomicBool) -> Connections {
     let mut all = Vec::new();
     while !stop.load(Ordering::Relaxed) {
@@ -68,8 +71,7 @@ fn endpoints_that_come_and_go_break_no_connection_and_get_none_once_they_are_gon
     let (seconds, rate) = (times("CHURN_SECONDS", 5), times("CHURN_RATE", 40));
     let latest = Duration::from_millis(times("LATEST_MS", 1000).try_into().unwrap());
     let to = world.service("web", "TCP", json!({}), 10);
-    // When each was last removed, and is until it is added again.
-    let gone: Mutex<BTreeMap<u16, Vec<(Instant, Option<Instant>)>>> = Mutex::default();
+    let gone: Mutex<BTreeMap<u16, Away>> = Mutex::default();
     let mut changes = 0;
     let (new, stayed) = use_while(&world, to, || {
         let end = Instant::now() + Duration::from_secs(seconds.try_into().unwrap());

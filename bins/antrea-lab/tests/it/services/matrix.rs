@@ -284,7 +284,7 @@ fn table(cases: &BTreeMap<Client, Vec<Case>>) -> String {
             };
             let cells: Vec<Option<String>> = columns.iter().map(cell).collect();
             if cells.iter().any(Option::is_some) {
-                let cells: Vec<String> = cells.into_iter().map(|cell| cell.unwrap_or_default()).collect();
+                let cells: Vec<String> = cells.into_iter().map(Option::unwrap_or_default).collect();
                 let _ = writeln!(text, "| {} | {} | {} |", client.title(), backend.title(), cells.join(" | "));
             }
         }
