@@ -26,6 +26,8 @@ mod pods;
 #[cfg(test)]
 mod policies;
 #[cfg(test)]
+mod services;
+#[cfg(test)]
 mod streams;
 #[cfg(test)]
 mod traces;

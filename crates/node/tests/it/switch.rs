@@ -29,6 +29,7 @@ fn a_peer_is_reached_when_all_nodes_are_known_and_no_longer_when_it_is_gone() {
 fn services_wait_for_their_endpoints_so_that_a_restart_leads_nobody_astray() {
     let mut brain = Brain::new(own(Mode::Encap));
     let before = flows(&mut brain);
+    brain.handle(Event::Synced(Source::Nodes));
     brain.handle(set_service(service(1, 0)));
     brain.handle(Event::Synced(Source::Services));
     brain.handle(Event::EndpointSlice(Change::Set(slice(1, &[5]))));
