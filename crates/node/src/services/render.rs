@@ -7,7 +7,7 @@ use delta::{Exhausted, Ids, StableHasher, StableKey};
 use openflow::flow::Flow;
 use openflow::group::Group;
 use pipeline::Pipeline;
-use pipeline::model::{Affinity, Endpoint, Frontend, FrontendKind, Protocol, ServiceGroup};
+use pipeline::model::{Affinity, Endpoint, Frontend, FrontendKind, ServiceGroup};
 
 use super::key;
 use crate::owner::ServiceKey;
@@ -61,7 +61,7 @@ impl Services {
         own: &BTreeSet<IpAddr>,
     ) -> Result<Rendered, Exhausted> {
         let mut rendered = Rendered::default();
-        let protocol = protocol(port.protocol);
+        let protocol = port.protocol;
         // A local endpoint with the Node's own address is on the host's network: it is no Pod behind a port.
         let endpoint = |e: &proxy::Endpoint| Endpoint {
             address: e.address,
@@ -153,12 +153,4 @@ fn cookie(port: &proxy::ServicePort, frontend: &proxy::Frontend) -> u64 {
     }
     frontend.port.feed(&mut hash);
     hash.finish()
-}
-
-fn protocol(protocol: types::meta::Protocol) -> Protocol {
-    match protocol {
-        types::meta::Protocol::Tcp => Protocol::Tcp,
-        types::meta::Protocol::Udp => Protocol::Udp,
-        types::meta::Protocol::Sctp => Protocol::Sctp,
-    }
 }
