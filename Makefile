@@ -118,6 +118,11 @@ bench-proxy: setup ## Many Services beside kube-proxy, which `make kubernetes` b
 	$(CARGO) build --release --locked -p antrea-agent -p antrea-cni
 	$(CARGO) run --release --locked -p benches --bin bench-proxy
 
+.PHONY: bench-realize
+bench-realize: setup ## From a policy at the API until the switch enforces it, beside ovs-ofctl with the same flows
+	$(CARGO) build --release --locked -p antrea-agent -p antrea-cni -p antrea-controller -p antrea-lab
+	$(CARGO) run --release --locked -p benches --bin bench-realize
+
 .PHONY: bench-policy
 bench-policy: ## What the controller computes at upstream's scales: time, memory, what one change costs
 	$(CARGO) run --release --locked -p benches --bin bench-policy

@@ -1,0 +1,239 @@
+//! From a policy with thousands of addresses at the API until the switch enforces it, in a lab with everything real: the API, the
+//! controller, the agent, the switch. Beside it, `ovs-ofctl` gives the very same flows to another bridge of the same switch.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use benches::node::program;
+use benches::{Figure, Goal, median, progress, report};
+use serde_json::{Value, json};
+use testkit::process::run;
+use testkit::wait::until;
+use testkit::{Netns, Scratch};
+
+const SIZES: [(&str, u32); 3] = [("realize-5000", 5_000), ("realize-10000", 10_000), ("realize-15000", 15_000)];
+/// How often each is measured; the median counts.
+const ROUNDS: u32 = 3;
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is tried whether the policy is enforced.
+const TICK: Duration = Duration::from_millis(2);
+
+/// A cluster of one Node, with a client and a server.
+struct Cluster {
+    dir: Scratch,
+    url: String,
+    client: Netns,
+    address: String,
+    _server: Netns,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = self.lab(&["down"]);
+    }
+}
+
+fn main() -> Result<()> {
+    let cluster = Cluster::start()?;
+    let goal = Some(Goal::Ratio(1.5));
+    for (name, count) in SIZES {
+        let (mut ours, mut peer) = (Vec::new(), Vec::new());
+        for round in 0..ROUNDS {
+            progress(&format!("{count} addresses, round {} of {ROUNDS}", round + 1));
+            ours.push(cluster.realize(count, round)?);
+            peer.push(cluster.raw(count)?);
+            cluster.clear()?;
+        }
+        let (ours, peer) = (median(&ours), median(&peer));
+        report(&Figure { name, unit: "s", ours, peer: Some(peer), goal });
+    }
+    Ok(())
+}
+
+impl Cluster {
+    fn start() -> Result<Self> {
+        let dir = Scratch::new()?;
+        let nobody = || Netns::new();
+        let mut cluster =
+            Self { dir, url: String::new(), client: nobody()?, address: String::new(), _server: nobody()? };
+        cluster.lab(&["up", "--nodes", "1", "--detach"])?;
+        let kubeconfig = fs::read_to_string(cluster.home().join("kubeconfig"))?;
+        let field = |name: &str| {
+            let found = kubeconfig.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": "));
+            found.with_context(|| format!("the kubeconfig has no {name}")).map(str::to_owned)
+        };
+        cluster.url = field("server")?;
+        for (name, file) in [
+            ("certificate-authority-data", "ca"),
+            ("client-certificate-data", "certificate"),
+            ("client-key-data", "key"),
+        ] {
+            let pem = base64::engine::general_purpose::STANDARD.decode(field(name)?)?;
+            fs::write(cluster.dir.path().join(file), pem)?;
+        }
+        for name in ["client", "server"] {
+            let spec = json!({"nodeName": "node-1", "containers": [{"name": "c", "image": "pause"}]});
+            let metadata = json!({"name": name, "labels": {"app": name}});
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+            cluster.apply("api/v1/namespaces/default/pods", name, &pod)?;
+        }
+        cluster.policy("deny", &json!([]))?;
+        let ip = |name: &str| {
+            let pod = cluster.get(&format!("api/v1/namespaces/default/pods/{name}")).ok()?;
+            let is_running = pod["status"]["containerStatuses"][0]["ready"] == true;
+            pod["status"]["podIP"].as_str().filter(|_| is_running).map(str::to_owned)
+        };
+        let client = until("the client", PATIENCE, || ip("client"))?;
+        cluster.address = until("the server", PATIENCE, || ip("server"))?;
+        fs::write(cluster.dir.path().join("client-ip"), client)?;
+        (cluster.client, cluster._server) = (cluster.netns("client")?, cluster.netns("server")?);
+        let echo = cluster._server.run(|| UdpSocket::bind("0.0.0.0:7"))??;
+        std::thread::spawn(move || {
+            let mut buffer = [0; 64];
+            while let Ok((length, from)) = echo.recv_from(&mut buffer) {
+                let _ = echo.send_to(&buffer[..length], from);
+            }
+        });
+        cluster.lab(&[
+            "node",
+            "node-1",
+            "--",
+            "ovs-vsctl",
+            "add-br",
+            "br-raw",
+            "--",
+            "set",
+            "bridge",
+            "br-raw",
+            "datapath_type=netdev",
+            "fail_mode=secure",
+        ])?;
+        until("the server to be closed", PATIENCE, || (!cluster.passes().ok()?).then_some(()))?;
+        Ok(cluster)
+    }
+
+    fn home(&self) -> PathBuf {
+        self.dir.path().join("labs/bench")
+    }
+
+    /// Runs antrea-lab for this cluster; gives what it prints.
+    fn lab(&self, arguments: &[&str]) -> Result<String> {
+        let (command, rest) = arguments.split_first().context("a command is missing")?;
+        let mut lab = Command::new(program("antrea-lab")?);
+        lab.args([command, "--name", "bench"]).args(rest).env("ANTREA_LAB_DIR", self.dir.path().join("labs"));
+        run(&mut lab, None)
+    }
+
+    fn curl(&self, arguments: &[&str], path: &str) -> Result<String> {
+        let file = |name: &str| self.dir.path().join(name);
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--show-error", "--fail-with-body", "--noproxy", "*", "--cacert"]).arg(file("ca"));
+        curl.arg("--cert").arg(file("certificate")).arg("--key").arg(file("key"));
+        run(curl.args(arguments).arg(format!("{}/{path}", self.url)), None)
+    }
+
+    fn get(&self, path: &str) -> Result<Value> {
+        Ok(serde_json::from_str(&self.curl(&[], path)?)?)
+    }
+
+    /// As `kubectl apply --server-side` does it.
+    fn apply(&self, path: &str, name: &str, object: &Value) -> Result<()> {
+        let file = self.dir.path().join("object");
+        fs::write(&file, object.to_string())?;
+        let body = format!("@{}", file.display());
+        let media = "Content-Type: application/apply-patch+yaml";
+        self.curl(
+            &["-X", "PATCH", "-H", media, "--data-binary", &body, "-o", "/dev/null"],
+            &format!("{path}/{name}?fieldManager=bench&force=true"),
+        )?;
+        Ok(())
+    }
+
+    fn policy(&self, name: &str, ingress: &Value) -> Result<()> {
+        let spec =
+            json!({"podSelector": {"matchLabels": {"app": "server"}}, "policyTypes": ["Ingress"], "ingress": ingress});
+        let (version, kind) = ("networking.k8s.io/v1", "NetworkPolicy");
+        let object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec});
+        self.apply("apis/networking.k8s.io/v1/namespaces/default/networkpolicies", name, &object)
+    }
+
+    fn netns(&self, pod: &str) -> Result<Netns> {
+        let node = self.home().join("nodes/node-1");
+        let init = fs::read_to_string(node.join("init.pid"))?;
+        let init = init.split(' ').next().context("init.pid is empty")?;
+        let pid = fs::read_to_string(node.join("pods/default").join(pod).join("c/pid"))?;
+        Netns::open(&PathBuf::from(format!("/proc/{init}/root/proc/{}/ns/net", pid.trim())))
+    }
+
+    /// Whether the server answers the client, a tick after it was asked.
+    fn passes(&self) -> Result<bool> {
+        let socket = self.client.run(|| UdpSocket::bind("0.0.0.0:0"))??;
+        socket.connect((self.address.as_str(), 7))?;
+        socket.set_read_timeout(Some(TICK))?;
+        socket.send(b"hello")?;
+        Ok(socket.recv(&mut [0; 64]).is_ok())
+    }
+
+    /// How long it takes until a policy with so many addresses, the client's among them, is enforced.
+    fn realize(&self, count: u32, round: u32) -> Result<Duration> {
+        // Addresses that differ from one round to the next, scattered and never twice.
+        let block = |n: u32| {
+            let scattered = (n + round * 20_000).wrapping_mul(0x9e37_79b1) >> 2 | 0x4000_0000;
+            json!({"ipBlock": {"cidr": format!("{}/32", std::net::Ipv4Addr::from(scattered))}})
+        };
+        let client = fs::read_to_string(self.dir.path().join("client-ip"))?;
+        let mut blocks: Vec<Value> = (1..count).map(block).collect();
+        blocks.push(json!({"ipBlock": {"cidr": format!("{client}/32")}}));
+        let start = Instant::now();
+        self.policy("large", &json!([{"from": blocks}]))?;
+        until("the client is let in", PATIENCE, || self.passes().ok()?.then_some(()))?;
+        let took = start.elapsed();
+        let flows = self.flows()?.lines().filter(|flow| flow.contains("/32") || flow.contains("nw_src=")).count();
+        ensure!(flows >= count as usize, "{flows} flows of {count} addresses are there");
+        Ok(took)
+    }
+
+    /// The flows of rules of what comes in.
+    fn flows(&self) -> Result<String> {
+        self.lab(&[
+            "node",
+            "node-1",
+            "--",
+            "ovs-ofctl",
+            "-O",
+            "OpenFlow15",
+            "--no-stats",
+            "dump-flows",
+            "br-int",
+            "table=90",
+        ])
+    }
+
+    /// How long `ovs-ofctl` takes for the same flows.
+    fn raw(&self, count: u32) -> Result<Duration> {
+        let flows = self.flows()?;
+        let flows: Vec<&str> = flows.lines().filter(|line| line.contains("actions=")).map(str::trim).collect();
+        ensure!(flows.len() > count as usize, "{} flows were listed", flows.len());
+        let file = self.home().join("nodes/node-1/raw-flows");
+        fs::write(&file, flows.join("\n"))?;
+        let path = file.display();
+        let script = format!(
+            "start=$(date +%s%N); ovs-ofctl -O OpenFlow15 --bundle add-flows br-raw {path} || exit 1; \
+             echo $(($(date +%s%N) - start)); ovs-ofctl -O OpenFlow15 del-flows br-raw"
+        );
+        let told = self.lab(&["node", "node-1", "--", "sh", "-c", &script])?;
+        Ok(Duration::from_nanos(told.trim().parse().with_context(|| told.clone())?))
+    }
+
+    /// Takes the large policy away, and waits until it is no longer enforced.
+    fn clear(&self) -> Result<()> {
+        let path = "apis/networking.k8s.io/v1/namespaces/default/networkpolicies/large";
+        self.curl(&["-X", "DELETE", "-o", "/dev/null"], path)?;
+        until("the client is locked out", PATIENCE, || (!self.passes().ok()?).then_some(()))
+    }
+}
