@@ -51,7 +51,10 @@ mod tests {
     #[test]
     fn giving_up_says_what_was_waited_for_and_how_long() {
         let error = until("a miracle", Duration::from_millis(20), || None::<()>).unwrap_err();
-        assert_eq!(error.to_string(), "waited 0.0 s in vain for a miracle");
+        let text = error.to_string();
+        // How long it was depends on who else needs the processor.
+        let waited = text.strip_prefix("waited ").and_then(|rest| rest.strip_suffix(" s in vain for a miracle"));
+        assert!(waited.is_some_and(|seconds| seconds.parse::<f64>().is_ok()), "{text}");
     }
 
     #[test]

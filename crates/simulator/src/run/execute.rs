@@ -1,9 +1,12 @@
 //! The second half of a pass: what was found to be done is done.
 
+use std::collections::VecDeque;
+
 use openflow::action::Controller;
 use openflow::field::Field;
 use openflow::port::Port;
 
+use super::translate::Pass;
 use super::{MAX_RECIRCULATIONS, Run};
 use crate::conntrack::{Remembered, Request};
 use crate::fields::{Metadata, Tunnel, View};
@@ -18,7 +21,7 @@ pub(super) struct Datapath {
 }
 
 /// Something to be done.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) enum Op {
     /// Write header fields.
     Set(Vec<(Field, u128)>),
@@ -28,6 +31,8 @@ pub(super) enum Op {
     Controller { how: Controller, table: u8, cookie: u64 },
     /// Send the packet through the connection tracker.
     Ct(Request),
+    /// Read the rest of a pass: the hash that it has waited for is there.
+    Resume(Box<Pass>),
     /// Run a copy of the packet again, from a table, with what is known of it.
     Recirculate { table: u8, meta: Box<Metadata>, hashed: bool, recirculations: u8 },
 }
@@ -61,8 +66,11 @@ impl Run<'_> {
         hashed: bool,
         recirculations: u8,
     ) {
-        for op in self.translate(view, table, entry, hashed, recirculations) {
+        let mut ops: VecDeque<Op> = self.translate(view, table, entry, hashed, recirculations).into();
+        while let Some(op) = ops.pop_front() {
             match op {
+                // It is the last on the list.
+                Op::Resume(pass) => ops = self.resume(*pass, &datapath.packet).into(),
                 Op::Set(fields) => fields.into_iter().for_each(|(field, value)| datapath.set(field, value)),
                 Op::Output { port, tunnel } => {
                     self.sent.push(Sent::Output { port, packet: datapath.packet.clone(), tunnel });

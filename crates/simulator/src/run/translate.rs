@@ -19,14 +19,13 @@ use crate::packet::Packet;
 use crate::trace::{Did, Entry, Reason, Step};
 
 /// A pass in the middle of reading flows.
-struct Pass {
+#[derive(Clone)]
+pub(super) struct Pass {
     /// The packet as the flows see it.
     view: View,
     /// The packet as the list leaves it, translation apart.
     base: Packet,
     ops: Vec<Op>,
-    /// Up to here the list stands even if a limit is hit.
-    settled: usize,
     stack: Vec<Frame>,
     table: u8,
     resubmits: u32,
@@ -38,10 +37,13 @@ struct Pass {
     exit: bool,
     /// A limit was hit: no more actions.
     failed: bool,
+    /// A hash is needed to go on.
+    waits: bool,
     lessons: Vec<Flow>,
 }
 
 /// A list of actions that is being read.
+#[derive(Clone)]
 struct Frame {
     source: Source,
     next: usize,
@@ -166,7 +168,6 @@ impl Run<'_> {
             base: view.packet.clone(),
             view,
             ops: Vec::new(),
-            settled: 0,
             stack: Vec::new(),
             table,
             resubmits: 0,
@@ -175,10 +176,22 @@ impl Run<'_> {
             recirculations,
             exit: false,
             failed: false,
+            waits: false,
             lessons: Vec::new(),
         };
         let in_port = pass.view.meta.in_port;
         self.search(&mut pass, table, in_port, entry);
+        self.read(pass)
+    }
+
+    /// Goes on with a pass that has waited for a hash of the packet, as it is now.
+    pub(super) fn resume(&mut self, mut pass: Pass, packet: &Packet) -> Vec<Op> {
+        pass.view.packet = packet.clone();
+        pass.base = packet.clone();
+        self.read(pass)
+    }
+
+    fn read(&mut self, mut pass: Pass) -> Vec<Op> {
         while let Some(frame) = pass.stack.last_mut() {
             let at = frame.next;
             frame.next += 1;
@@ -187,6 +200,13 @@ impl Run<'_> {
                 self.leave(&mut pass);
             } else if let Some(action) = source.action(at) {
                 self.act(&mut pass, &action);
+                if std::mem::take(&mut pass.waits) {
+                    // Here the switch learns what it has read so far. The rest is read when the list up to here is done.
+                    self.learn(&mut pass);
+                    let mut ops = std::mem::take(&mut pass.ops);
+                    ops.push(Op::Resume(Box::new(pass)));
+                    return ops;
+                }
             } else if let Some(table) = source.goto(at) {
                 let in_port = pass.view.meta.in_port;
                 self.resubmit(&mut pass, table, in_port);
@@ -195,7 +215,7 @@ impl Run<'_> {
             }
         }
         if pass.failed {
-            pass.ops.truncate(pass.settled);
+            pass.ops.clear();
         }
         self.learn(&mut pass);
         pass.ops
@@ -389,8 +409,12 @@ impl Run<'_> {
             pass.recirculations += 1;
             (pass.resubmits, pass.depth) = (0, 0);
             pass.commit();
-            pass.settled = pass.ops.len();
-            self.learn(pass);
+            pass.waits = true;
+            // The group is asked again then.
+            if let Some(frame) = pass.stack.last_mut() {
+                frame.next -= 1;
+            }
+            return;
         }
         let chosen = match group.kind {
             GroupType::Select => self.pick(&group, &candidates).into_iter().collect(),

@@ -14,6 +14,8 @@ mod compare;
 #[cfg(test)]
 mod conversation;
 #[cfg(test)]
+mod hash;
+#[cfg(test)]
 mod itself;
 #[cfg(test)]
 mod node;
