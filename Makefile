@@ -44,9 +44,10 @@ format: ## Format the sources
 	$(CARGO) fmt --all
 
 .PHONY: codegen
-codegen: ## Write what follows from other files: code from .proto, the table of configuration keys
+codegen: ## Write what tests compare: code from .proto, the tables of configuration keys and of Services
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p api --test it codegen
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-agent -p antrea-controller the_documentation_has_every_key
+	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-lab --test it every_service_is_reached
 
 .PHONY: audit
 audit: ## Check licences, banned crates and sources of all dependencies
@@ -74,6 +75,12 @@ agent-long: setup ## 500 Pods come to a Node and go, 32 at a time (PODS=n, AT_A_
 lab-long: setup ## Agents killed 200 times and switches 20 times in a lab, while Pods talk (AGENT_KILLS=n SWITCH_KILLS=n)
 	$(CARGO) build --locked -p antrea-agent -p antrea-cni -p antrea-controller
 	AGENT_KILLS=$${AGENT_KILLS:-200} SWITCH_KILLS=$${SWITCH_KILLS:-20} $(CARGO) test --locked -p antrea-lab --test it endurance -- --nocapture
+
+.PHONY: services-long
+services-long: setup ## A Service of which 100 endpoints a second come and go for a minute, and 10,000 connections counted
+	$(CARGO) build --locked -p antrea-agent -p antrea-cni
+	CHURN_SECONDS=$${CHURN_SECONDS:-60} CHURN_RATE=$${CHURN_RATE:-100} LATEST_MS=100 CONNECTIONS=10000 AGENT_KILLS=20 \
+		$(CARGO) test --locked -p antrea-lab --test it services:: -- --nocapture --test-threads=1
 
 .PHONY: policy-long
 policy-long: ## Random histories of a cluster, 10,000 steps and checked at every 100th (STEPS=n, SEED=n), 2,000 short ones (CASES=n)
@@ -105,6 +112,11 @@ bench-cni: setup ## CNI calls as a container runtime sees them, beside Debian's 
 bench-agent: setup ## Memory of an agent with few and with many Pods, and what it does when idle (SECONDS_IDLE=n)
 	$(CARGO) build --release --locked -p antrea-agent -p antrea-cni
 	$(CARGO) run --release --locked -p benches --bin bench-agent
+
+.PHONY: bench-proxy
+bench-proxy: setup ## Many Services beside kube-proxy, which `make kubernetes` builds; Pod to Service beside Pod to Pod (SERVICES=n)
+	$(CARGO) build --release --locked -p antrea-agent -p antrea-cni
+	$(CARGO) run --release --locked -p benches --bin bench-proxy
 
 .PHONY: bench-policy
 bench-policy: ## What the controller computes at upstream's scales: time, memory, what one change costs

@@ -12,6 +12,7 @@ pub mod latency;
 pub mod memory;
 pub mod node;
 pub mod scales;
+pub mod services;
 
 use std::fmt;
 use std::time::Duration;

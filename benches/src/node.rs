@@ -14,16 +14,21 @@ use testkit::{Netns, Ovs, Scratch, veth_pair};
 
 const NODE_IP: &str = "192.168.77.1";
 
-/// A Node with an agent that is ready for Pods. It is gone on drop, with all that belongs to it.
-pub struct Node {
+/// A Node without an agent yet: a namespace with Open vSwitch, and a Kubernetes API in it.
+pub struct Site {
     // The order is the order of the end.
-    agent: Process,
     ovs: Ovs,
     _api_runtime: tokio::runtime::Runtime,
-    _api: ApiServer,
+    api: ApiServer,
     netns: Netns,
-    _outside: Netns,
+    outside: Netns,
     dir: Scratch,
+}
+
+/// A Node with an agent that is ready for Pods. It is gone on drop, with all that belongs to it.
+pub struct Node {
+    agent: Process,
+    site: Site,
 }
 
 /// A CNI plugin with its network configuration, as a container runtime knows it.
@@ -41,9 +46,9 @@ pub struct Sandbox {
     netns: Netns,
 }
 
-impl Node {
-    /// Starts a Node with room for some 250 Pods, beside that many other Nodes.
-    pub fn start(peers: u16) -> Result<Self> {
+impl Site {
+    /// A Node with room for some 250 Pods, beside that many other Nodes.
+    pub fn new(peers: u16) -> Result<Self> {
         let (netns, outside) = (Netns::new()?, Netns::new()?);
         veth_pair(&netns, "eth0", &outside, "eth0")?;
         netns.add_address("eth0", &format!("{NODE_IP}/16"))?;
@@ -65,23 +70,61 @@ impl Node {
                 &format!("192.168.{}.{low}", 78 + high),
             )?;
         }
+        Ok(Self { ovs, _api_runtime: runtime, api, netns, outside, dir })
+    }
+
+    /// Its Kubernetes API.
+    pub fn api(&self) -> &ApiServer {
+        &self.api
+    }
+
+    /// Its own network.
+    pub fn netns(&self) -> &Netns {
+        &self.netns
+    }
+
+    /// What is at the other end of its `eth0`.
+    pub fn outside(&self) -> &Netns {
+        &self.outside
+    }
+
+    /// A directory that is gone with it; there is a `kubeconfig`.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Starts the agent, with these further lines of configuration; it need not be ready yet.
+    pub fn start(self, further: &str) -> Result<Node> {
+        let dir = self.dir.path();
         let text = format!(
-            "ovsRunDir: {}\ncniSocket: {}\nipamDir: {}\nclientConnection: {{kubeconfig: {}}}\n",
-            ovs.dir().display(),
-            dir.path().join("cni.sock").display(),
-            dir.path().join("ipam").display(),
-            dir.path().join("kubeconfig").display(),
+            "ovsRunDir: {}\ncniSocket: {}\nipamDir: {}\nclientConnection: {{kubeconfig: {}}}\n{further}",
+            self.ovs.dir().display(),
+            dir.join("cni.sock").display(),
+            dir.join("ipam").display(),
+            dir.join("kubeconfig").display(),
         );
-        fs::write(dir.path().join("antrea-agent.conf"), text)?;
-        let agent = start_agent(&netns, dir.path())?;
-        let node = Self { agent, ovs, _api_runtime: runtime, _api: api, netns, _outside: outside, dir };
+        fs::write(dir.join("antrea-agent.conf"), text)?;
+        let agent = start_agent(&self.netns, dir)?;
+        Ok(Node { agent, site: self })
+    }
+}
+
+impl Node {
+    /// Starts a Node with room for some 250 Pods, beside that many other Nodes.
+    pub fn start(peers: u16) -> Result<Self> {
+        let node = Site::new(peers)?.start("")?;
         node.wait_ready(peers)?;
         Ok(node)
     }
 
+    /// All of it but the agent.
+    pub fn site(&self) -> &Site {
+        &self.site
+    }
+
     /// The plugin antrea-cni, which asks this Node's agent.
     pub fn antrea(&self) -> Result<Plugin> {
-        let configuration = json!({"cniVersion": "1.0.0", "name": "antrea", "type": "antrea", "socket": self.dir.path().join("cni.sock")});
+        let configuration = json!({"cniVersion": "1.0.0", "name": "antrea", "type": "antrea", "socket": self.site.dir.path().join("cni.sock")});
         Ok(Plugin { program: program("antrea-cni")?, configuration: configuration.to_string() })
     }
 
@@ -91,7 +134,7 @@ impl Node {
             "cniVersion": "1.0.0", "name": "peer", "type": "bridge", "bridge": "cni0", "isGateway": true, "mtu": 1450,
             "ipam": {
                 "type": "host-local",
-                "dataDir": self.dir.path().join("peer"),
+                "dataDir": self.site.dir.path().join("peer"),
                 "ranges": [[{"subnet": "10.99.0.0/24"}]],
                 "routes": [{"dst": "0.0.0.0/0"}],
             },
@@ -101,7 +144,7 @@ impl Node {
 
     /// Calls a plugin as a container runtime does; how long it took, from the start of the process to its end.
     pub fn call(&self, plugin: &Plugin, command: &str, sandbox: &Sandbox) -> Result<Duration> {
-        let mut child = self.netns.command(&plugin.program);
+        let mut child = self.site.netns.command(&plugin.program);
         let arguments = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={}", sandbox.pod);
         child.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("CNI_PATH", "/usr/lib/cni");
         child.env("CNI_COMMAND", command).env("CNI_CONTAINERID", &sandbox.container).env("CNI_IFNAME", "eth0");
@@ -116,7 +159,7 @@ impl Node {
     /// Waits until the kernel has removed what a sandbox had, so that it does not slow down the next call.
     pub fn settle(&self, sandbox: &Sandbox) -> Result<()> {
         let device = format!("{}-", sandbox.pod);
-        let gone = || (!self.netns.ip(["-br", "link"]).ok()?.contains(&device)).then_some(());
+        let gone = || (!self.site.netns.ip(["-br", "link"]).ok()?.contains(&device)).then_some(());
         until(format!("the end of device {device}*"), PATIENCE, gone)
     }
 
@@ -140,24 +183,25 @@ impl Node {
     /// What is left of Pods: addresses, devices, ports.
     pub fn traces(&self) -> Result<Vec<String>> {
         let mut traces = Vec::new();
-        for entry in fs::read_dir(self.dir.path().join("ipam"))? {
+        for entry in fs::read_dir(self.site.dir.path().join("ipam"))? {
             traces
                 .extend(entry?.file_name().into_string().ok().filter(|name| name.parse::<std::net::IpAddr>().is_ok()));
         }
-        let links = self.netns.ip(["-br", "link"])?;
+        let links = self.site.netns.ip(["-br", "link"])?;
         traces.extend(links.lines().filter(|line| line.starts_with("pod-")).map(str::to_owned));
-        let ports = self.ovs.vsctl(["list-ports", "br-int"])?;
+        let ports = self.site.ovs.vsctl(["list-ports", "br-int"])?;
         traces.extend(ports.lines().filter(|line| line.starts_with("pod-")).map(str::to_owned));
         Ok(traces)
     }
 
     /// What the agent has logged.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.dir.path().join("agent.log")).unwrap_or_default()
+        fs::read_to_string(self.site.dir.path().join("agent.log")).unwrap_or_default()
     }
 
-    fn wait_ready(&self, peers: u16) -> Result<()> {
-        let routes = || self.netns.ip(["route", "show", "dev", "antrea-gw0"]).ok();
+    /// Waits until Pods can be attached, and all other Nodes are reached.
+    pub fn wait_ready(&self, peers: u16) -> Result<()> {
+        let routes = || self.site.netns.ip(["route", "show", "dev", "antrea-gw0"]).ok();
         let ready = || (self.log().contains(" ready") && routes()?.lines().count() > usize::from(peers)).then_some(());
         until("the agent to be ready", PATIENCE, ready).with_context(|| self.log())
     }
@@ -168,6 +212,11 @@ impl Sandbox {
     pub fn new(number: usize) -> Result<Self> {
         let pod = format!("pod-{number}");
         Ok(Self { container: format!("{number:064x}"), pod, netns: Netns::new()? })
+    }
+
+    /// Its network.
+    pub fn netns(&self) -> &Netns {
+        &self.netns
     }
 }
 

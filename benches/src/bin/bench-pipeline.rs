@@ -82,6 +82,8 @@ fn service(pipeline: &Pipeline, number: u32) -> (Vec<Flow>, openflow::group::Gro
         port: 80,
         group: Some(group.id),
         in_cluster_group: None,
+        drops: false,
+        clients: None,
         snat: false,
         affinity: None,
     };

@@ -4,6 +4,7 @@
 //! like a misspelt one. Keys of Antrea that have no effect here yet, and keys that nobody knows, are told and accepted.
 
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -97,6 +98,8 @@ pub(crate) struct Proxy {
     pub(crate) proxy_load_balancer_ips: bool,
     pub(crate) service_proxy_name: Option<String>,
     pub(crate) default_load_balancer_mode: LoadBalancerMode,
+    pub(crate) disable_service_health_check_server: bool,
+    pub(crate) service_health_check_server_bind_address: SocketAddr,
 }
 
 /// The way to an API.
@@ -198,12 +201,32 @@ impl Proxy {
             proxy_load_balancer_ips: reader.boolean("antreaProxy.proxyLoadBalancerIPs").unwrap_or(true),
             service_proxy_name: reader.text("antreaProxy.serviceProxyName"),
             default_load_balancer_mode: load_balancer_mode(reader),
+            disable_service_health_check_server: reader
+                .boolean("antreaProxy.disableServiceHealthCheckServer")
+                .unwrap_or(false),
+            service_health_check_server_bind_address: reader
+                .parsed(
+                    "antreaProxy.serviceHealthCheckServerBindAddress",
+                    "an address and a port such as 0.0.0.0:10256",
+                    |value| value.as_str()?.parse().ok(),
+                )
+                .unwrap_or(DEFAULT_HEALTH_CHECKS),
+        }
+    }
+
+    /// Which Services are served.
+    pub(crate) fn serving(&self) -> proxy::Serving {
+        proxy::Serving {
+            proxy_name: self.service_proxy_name.clone(),
+            skip: self.skip_services.iter().cloned().collect(),
+            load_balancers: self.proxy_load_balancer_ips,
         }
     }
 }
 
 const CIDR: &str = "a network such as 192.168.0.0/16";
-const DEFAULT_SERVICE_CIDR: Ipv4Net = Ipv4Net::new_assert(std::net::Ipv4Addr::new(10, 96, 0, 0), 12);
+const DEFAULT_SERVICE_CIDR: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 96, 0, 0), 12);
+const DEFAULT_HEALTH_CHECKS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 10256);
 const TUNNELS: &[(&str, Tunnel)] =
     &[("geneve", Tunnel::Geneve), ("vxlan", Tunnel::Vxlan), ("gre", Tunnel::Gre), ("stt", Tunnel::Stt)];
 
@@ -260,7 +283,7 @@ fn service(text: &str) -> Option<String> {
     let name = text
         .split_once('/')
         .is_some_and(|(namespace, name)| !namespace.is_empty() && !name.is_empty() && !name.contains('/'));
-    (name || text.parse::<std::net::IpAddr>().is_ok()).then(|| text.to_owned())
+    (name || text.parse::<IpAddr>().is_ok()).then(|| text.to_owned())
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use delta::{Failure, Message, Rejected};
 use node::{Brain, Event, Owner};
 use openflow::flow::FlowRequest;
+use openflow::packet::PacketIn2;
 use ovs::backoff::Backoff;
 use ovs::switch::{BundleError, Events, RequestError, Switch};
 use policy::OutOfStep;
@@ -48,6 +49,8 @@ pub(crate) struct Progress {
     pub(crate) enforced: u64,
     /// Pods that wait until the controller has seen them.
     pub(crate) held: usize,
+    /// The versions of what is said of Services.
+    pub(crate) services: node::Versions,
 }
 
 /// What the switch was told since the start.
@@ -84,8 +87,14 @@ pub(crate) struct Engine {
 pub(crate) struct Stopped;
 
 impl Engine {
-    /// Starts the engine.
-    pub(crate) fn start(brain: Brain, switch: Switch, events: Events, counters: Arc<Counters>) -> Self {
+    /// Starts the engine. What the switch sends of packets goes to `packets`, as far as somebody takes them.
+    pub(crate) fn start(
+        brain: Brain,
+        switch: Switch,
+        events: Events,
+        counters: Arc<Counters>,
+        packets: mpsc::Sender<Box<PacketIn2>>,
+    ) -> Self {
         let (commands, queue) = mpsc::channel(QUEUE);
         let (sender, progress) = watch::channel(Progress::default());
         let worker = Worker {
@@ -94,6 +103,7 @@ impl Engine {
             queue,
             progress: sender,
             counters,
+            packets,
             told: false,
             complained: BTreeSet::new(),
             waiters: Vec::new(),
@@ -163,6 +173,7 @@ struct Worker {
     queue: mpsc::Receiver<Command>,
     progress: watch::Sender<Progress>,
     counters: Arc<Counters>,
+    packets: mpsc::Sender<Box<PacketIn2>>,
     /// Whether something has happened since the problems were last looked at.
     told: bool,
     /// The problems that the log has.
@@ -205,6 +216,10 @@ impl Worker {
                     Some(ovs::switch::Event::Down { reason }) => {
                         warn!(reason, "the connection to the switch is lost; trying again until it is back");
                         connected = false;
+                    }
+                    // One that nobody has time for is lost, as on any network; it will come again.
+                    Some(ovs::switch::Event::Message(openflow::message::Message::PacketIn2(packet))) => {
+                        let _ = self.packets.try_send(packet);
                     }
                     // Nothing is asked of the switch that it would answer later.
                     Some(ovs::switch::Event::Message(_) | ovs::switch::Event::Missed) => {}
@@ -348,8 +363,9 @@ impl Worker {
         let host_version = self.brain.host_version();
         let ready = self.brain.is_synced() && !self.brain.switch().needs_resync();
         let (enforced, held) = (self.enforced, self.brain.held().count());
+        let services = self.brain.service_versions();
         self.progress.send_if_modified(|progress| {
-            let next = Progress { host_version, ready, enforced, held };
+            let next = Progress { host_version, ready, enforced, held, services };
             let changed = *progress != next;
             *progress = next;
             changed

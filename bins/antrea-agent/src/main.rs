@@ -17,6 +17,7 @@ mod install_cni;
 mod ports;
 mod rest;
 mod run;
+mod services;
 mod sources;
 mod transport;
 mod upkeep;

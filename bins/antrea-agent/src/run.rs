@@ -25,6 +25,7 @@ use crate::control::{Control, Memory};
 use crate::engine::{Counters, Engine};
 use crate::ports::Ports;
 use crate::rest::Rest;
+use crate::services::{self, Surroundings};
 use crate::sources;
 use crate::transport::Transport;
 use crate::upkeep::{self, Upkeep};
@@ -123,7 +124,7 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     let addresses = local_addresses(&node)?;
     let transport = Transport::find(config, &node)?;
     transport.tell(&client, &node).await?;
-    let mtu = config.pod_mtu(transport.mtu, transport.first());
+    let mtu = config.pod_mtu(transport.mtu, transport.address);
     info!(node = name, device = transport.device, mtu, "this Node");
 
     let database = Arc::new(Database::connect(ovs::database::Config::new(config.ovs_run_dir.join("db.sock"))));
@@ -154,7 +155,10 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     let socket = config.ovs_run_dir.join(format!("{}.mgmt", config.ovs_bridge));
     let (switch, events) = Switch::start(ovs::switch::Config::new(socket));
     let counters = Arc::new(Counters::default());
-    let engine = Engine::start(Brain::new(Own::clone(&own)), switch, events, Arc::clone(&counters));
+    let (packets, sent_to_us) = services::packets();
+    let brain = Brain::new(Own::clone(&own));
+    let engine = Engine::start(brain, switch.clone(), events, Arc::clone(&counters), packets);
+    services::start(&engine, Surroundings { config, own: &own, switch, packets: sent_to_us });
     let ports = Ports::new(Arc::clone(&database), &config.ovs_bridge);
     sources::follow(&client, &engine);
     let bridge_repairs = Arc::new(AtomicU64::new(0));
@@ -272,6 +276,7 @@ fn own(config: &Config, facts: Facts<'_>) -> Result<Own> {
             .into_iter()
             .chain(config.service_cidr_v6.map(IpNet::from))
             .collect(),
+        serving: config.antrea_proxy.serving(),
     })
 }
 

@@ -20,7 +20,9 @@ pub(crate) struct Transport {
     pub(crate) mtu: u32,
     /// Subnets that are shared with other Nodes that are near.
     pub(crate) subnets: Vec<IpNet>,
-    /// The Node's addresses there, the one that others use first; there is one at least.
+    /// The Node's address that others use.
+    pub(crate) address: IpAddr,
+    /// All of the Node's addresses there, beginning with that one.
     addresses: Vec<IpAddr>,
     /// Whether others have to be told, since these are not the addresses that Kubernetes knows.
     told: bool,
@@ -61,12 +63,8 @@ impl Transport {
         subnets.sort();
         subnets.dedup();
         let addresses = found.iter().map(|uplink| uplink.address.addr()).collect();
-        Ok(Self { device: nearest.device.clone(), mtu: nearest.mtu, subnets, addresses, told })
-    }
-
-    /// The address that other Nodes use.
-    pub(crate) fn first(&self) -> IpAddr {
-        self.addresses.first().copied().unwrap_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED))
+        let Uplink { device, mtu, address, .. } = nearest.clone();
+        Ok(Self { device, mtu, subnets, address: address.addr(), addresses, told })
     }
 
     /// Tells the other Nodes at which addresses this one is reached, or takes back what was told before.

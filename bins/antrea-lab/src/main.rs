@@ -26,6 +26,7 @@ mod supervisor;
 mod system;
 
 use std::io::Write;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -99,6 +100,9 @@ enum Internal {
         /// The port of a UDP server
         #[arg(long)]
         udp: Option<u16>,
+        /// The addresses of the UDP server; all otherwise, and then answers may come from another one than was asked
+        #[arg(long, value_delimiter = ',')]
+        udp_at: Vec<IpAddr>,
     },
     /// The cluster's DNS
     Dns {
@@ -163,7 +167,7 @@ fn internal(command: Internal) -> Result<ExitCode> {
             log();
             asynchronous(async { node::run(Home::at(place.home), &place.node).await }).map(done)
         }
-        Internal::Serve { http, udp } => {
+        Internal::Serve { http, udp, udp_at } => {
             let http = async move {
                 match http {
                     Some(port) => servers::http::serve(port).await,
@@ -172,7 +176,7 @@ fn internal(command: Internal) -> Result<ExitCode> {
             };
             let udp = async move {
                 match udp {
-                    Some(port) => servers::udp::serve(port).await,
+                    Some(port) => servers::udp::serve(port, udp_at).await,
                     None => std::future::pending().await,
                 }
             };

@@ -38,10 +38,11 @@ pub(crate) async fn run(plan: Plan) -> Result<()> {
     let lab = claim(&home, plan)?;
     let mut processes = BTreeMap::new();
     let outcome = live(&home, lab, &mut processes).await;
-    // First the Nodes' first processes, so that those who wait for them end by themselves.
+    // First the Nodes' first processes, so that those who wait for them end by themselves; then whoever is left, since somebody
+    // may have removed the directory, where it is written who they are.
     home.end_nodes();
     for mut process in processes.into_values() {
-        let _ = process.wait().await;
+        let _ = process.kill().await;
     }
     if let Err(error) = &outcome {
         tracing::error!("{error:#}");

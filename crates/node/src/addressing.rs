@@ -41,6 +41,8 @@ pub struct Own {
     pub node_port_addresses: Vec<IpAddr>,
     /// Addresses of Services, where kube-proxy balances them.
     pub service_cidrs: Vec<IpNet>,
+    /// Which Services are served.
+    pub serving: proxy::Serving,
 }
 
 impl Own {

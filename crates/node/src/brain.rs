@@ -9,10 +9,10 @@ use std::net::IpAddr;
 use delta::{Exhausted, State};
 use openflow::flow::Flow;
 use pipeline::Pipeline;
+use pipeline::model::ServiceGroup;
 use pipeline::tables::Table;
 use types::control::GroupId;
 use types::node::Node;
-use types::service::{EndpointSlice, Service};
 use types::{InvalidField, ObjectName};
 
 use crate::addressing::{Own, local_addresses};
@@ -21,7 +21,10 @@ use crate::host;
 use crate::owner::{Owner, ServiceKey};
 use crate::peers::{PeerNode, peers};
 use crate::policies::Policies;
-use crate::services::{Services, key};
+use crate::services::{Catalogue, Surroundings, UdpConnections, Versions};
+
+/// The label with the zone that a Node is in.
+const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
 /// Something that cannot be done as it was asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,6 +33,8 @@ pub enum Problem {
     Field(InvalidField),
     /// There are more groups than the switch has numbers.
     Groups(ServiceKey, Exhausted),
+    /// A Service has more endpoints than a group of the switch can have: so many get no connections from this Node.
+    Endpoints(ServiceKey, usize),
     /// Two interfaces have one address: the first by name keeps it.
     Address(IpAddr, String, String),
     /// This Node's own addresses are others than those that the agent has started with.
@@ -45,6 +50,12 @@ impl fmt::Display for Problem {
         match self {
             Problem::Field(field) => field.fmt(f),
             Problem::Groups(key, exhausted) => write!(f, "Service {key}: {exhausted}"),
+            Problem::Endpoints(key, left_out) => write!(
+                f,
+                "Service {key}: {left_out} of its endpoints get no connections from this Node, as a switch takes {} a \
+                 Service; other Nodes use others",
+                ServiceGroup::MAX_ENDPOINTS
+            ),
             Problem::Address(address, loser, keeper) => {
                 write!(f, "interface {loser}: its address {address} is that of {keeper}, which keeps it")
             }
@@ -73,14 +84,7 @@ pub struct Brain {
     policy_version: u64,
     /// Nobody enforces policies in this cluster.
     unpoliced: bool,
-    services: BTreeMap<ObjectName, Box<Service>>,
-    /// By Service, then by slice.
-    slices: BTreeMap<ObjectName, BTreeMap<ObjectName, EndpointSlice>>,
-    /// The Service that each slice is of.
-    slice_owners: BTreeMap<ObjectName, ObjectName>,
-    renderer: Services,
-    rendered: BTreeMap<ObjectName, BTreeMap<ServiceKey, proxy::ServicePort>>,
-    service_problems: BTreeMap<ObjectName, Vec<Problem>>,
+    services: Catalogue,
     switch: State<Owner>,
     /// Counts changes of what the host should hold.
     host_version: u64,
@@ -104,12 +108,7 @@ impl Brain {
             policies: Policies::new(),
             policy_version: 0,
             unpoliced: false,
-            services: BTreeMap::new(),
-            slices: BTreeMap::new(),
-            slice_owners: BTreeMap::new(),
-            renderer: Services::default(),
-            rendered: BTreeMap::new(),
-            service_problems: BTreeMap::new(),
+            services: Catalogue::default(),
             switch,
             host_version: 1,
         }
@@ -133,8 +132,8 @@ impl Brain {
     /// How many ports of Services, and how many endpoints of theirs, are balanced here: of IPv4 and of IPv6.
     pub fn service_counts(&self) -> ((usize, usize), (usize, usize)) {
         let of = |ipv6: bool| {
-            let ports = self.rendered.values().flat_map(BTreeMap::values).filter(move |port| port.ipv6 == ipv6);
-            ports.fold((0, 0), |(ports, endpoints), port| (ports + 1, endpoints + port.endpoints.len()))
+            let ports = self.services.ports().filter(move |port| port.ipv6 == ipv6);
+            ports.fold((0, 0), |(ports, endpoints), port| (ports + 1, endpoints + port.reachable().len()))
         };
         let ((ports, endpoints), (ports6, endpoints6)) = (of(false), of(true));
         ((ports, ports6), (endpoints, endpoints6))
@@ -142,17 +141,36 @@ impl Brain {
 
     /// What the host should hold.
     pub fn host(&self) -> types::host::Desired {
-        let ports = self.rendered.values().flat_map(BTreeMap::values);
         let known = host::Known {
             nodes: self.synced.contains(&Source::Nodes),
             services: self.knows_services() || !self.own.features.antrea_proxy,
         };
-        host::desired(&self.own, &known, &self.peers, ports)
+        host::desired(&self.own, &known, &self.peers, self.services.ports())
     }
 
     /// Grows whenever [`Brain::host`] may say something else.
     pub fn host_version(&self) -> u64 {
-        self.host_version
+        self.host_version + self.services.versions().frontends
+    }
+
+    /// Grow whenever what is said of Services may be something else.
+    pub fn service_versions(&self) -> Versions {
+        self.services.versions()
+    }
+
+    /// Which connections of UDP the switch and the host should forget; nothing while it is not known.
+    pub fn udp_connections(&self) -> Option<UdpConnections> {
+        self.knows_services().then(|| UdpConnections::new(&self.own, self.services.ports()))
+    }
+
+    /// What load balancers ask this Node, by Service.
+    pub fn health_checks(&self) -> &BTreeMap<ObjectName, proxy::HealthCheck> {
+        self.services.health_checks()
+    }
+
+    /// Whether this Node is about to go, so that load balancers should send no new connections to it.
+    pub fn is_leaving(&self) -> bool {
+        self.nodes.get(&self.own.name).is_some_and(|node| node.metadata.deletion_timestamp.is_some())
     }
 
     /// Whether everything has been said, so that what nobody wants may be removed.
@@ -179,7 +197,7 @@ impl Brain {
     pub fn problems(&self) -> Vec<Problem> {
         let nodes = self.node_problems.iter().cloned().map(Problem::Field);
         let own = self.nodes.get(&self.own.name).and_then(|node| self.own_problem(node));
-        let services = self.service_problems.values().flatten().cloned();
+        let services = self.services.problems().cloned();
         own.into_iter()
             .chain(nodes)
             .chain(services)
@@ -192,8 +210,14 @@ impl Brain {
     pub fn handle(&mut self, event: Event) {
         match event {
             Event::Node(change) => self.node(change),
-            Event::Service(change) => self.service(change),
-            Event::EndpointSlice(change) => self.slice(change),
+            Event::Service(change) => {
+                let service = self.services.service(change);
+                self.render_services([service]);
+            }
+            Event::EndpointSlice(change) => {
+                let services = self.services.slice(change);
+                self.render_services(services);
+            }
             Event::Attached(interface) => self.attached(interface),
             Event::Detached(name) => self.detached(&name),
             Event::Unpoliced => self.unpoliced(),
@@ -208,11 +232,8 @@ impl Brain {
         if source == Source::Nodes {
             self.find_peers();
         }
-        if matches!(source, Source::Services | Source::EndpointSlices) && self.knows_services() {
-            let all: Vec<ObjectName> = self.services.keys().cloned().collect();
-            for service in all {
-                self.render_service(&service);
-            }
+        if source.tells_of_services() {
+            self.render_services(self.services.names());
         }
         if matches!(source, Source::Policies | Source::Switch) {
             self.enforce_everything();
@@ -225,6 +246,7 @@ impl Brain {
     }
 
     fn node(&mut self, change: Change<Node>) {
+        let zone = self.zone();
         let changed = match change {
             Change::Set(node) => {
                 let name = node.metadata.name.clone();
@@ -238,6 +260,9 @@ impl Brain {
         // Until all are known each is a peer that comes; to look for overlaps each time would cost a start its time.
         if changed && self.synced.contains(&Source::Nodes) {
             self.find_peers();
+        }
+        if zone != self.zone() {
+            self.render_services(self.services.names());
         }
     }
 
@@ -307,103 +332,25 @@ impl Brain {
         problems
     }
 
-    fn service(&mut self, change: Change<Box<Service>>) {
-        let name = match change {
-            Change::Set(service) => {
-                let name = service.metadata.object_name();
-                self.services.insert(name.clone(), service);
-                name
-            }
-            Change::Gone(name) => {
-                self.services.remove(&name);
-                name
-            }
-        };
-        self.render_service(&name);
-    }
-
-    fn slice(&mut self, change: Change<EndpointSlice>) {
-        let (slice, now) = match change {
-            Change::Set(slice) => (slice.metadata.object_name(), Some(slice)),
-            Change::Gone(slice) => (slice, None),
-        };
-        let service = now.as_ref().and_then(|now| {
-            let name = now.service_name()?.to_owned();
-            Some(ObjectName { namespace: slice.namespace.clone(), name })
-        });
-        let before = match &service {
-            Some(service) => self.slice_owners.insert(slice.clone(), service.clone()),
-            None => self.slice_owners.remove(&slice),
-        };
-        if let Some(before) = before.filter(|before| Some(before) != service.as_ref()) {
-            self.drop_slice(&before, &slice);
-            self.render_service(&before);
-        }
-        if let (Some(service), Some(now)) = (service, now) {
-            self.slices.entry(service.clone()).or_default().insert(slice, now);
-            self.render_service(&service);
-        }
-    }
-
-    fn drop_slice(&mut self, service: &ObjectName, slice: &ObjectName) {
-        if let Some(slices) = self.slices.get_mut(service) {
-            slices.remove(slice);
-            if slices.is_empty() {
-                self.slices.remove(service);
-            }
-        }
-    }
-
     fn knows_services(&self) -> bool {
-        self.own.features.antrea_proxy
-            && self.synced.contains(&Source::Services)
-            && self.synced.contains(&Source::EndpointSlices)
+        let told = Source::ALL.into_iter().filter(|source| source.tells_of_services());
+        self.own.features.antrea_proxy && told.into_iter().all(|source| self.synced.contains(&source))
     }
 
-    fn render_service(&mut self, name: &ObjectName) {
+    /// The zone that this Node is in.
+    fn zone(&self) -> Option<String> {
+        self.nodes.get(&self.own.name)?.metadata.labels.get(ZONE_LABEL).cloned()
+    }
+
+    fn render_services(&mut self, services: impl IntoIterator<Item = ObjectName>) {
         if !self.knows_services() {
             return;
         }
-        let computed = match self.services.get(name) {
-            Some(service) => {
-                let slices = self.slices.get(name).into_iter().flat_map(BTreeMap::values);
-                proxy::compute(service, slices, &self.own.name)
-            }
-            None => proxy::Computed::default(),
-        };
-        let mut problems: Vec<Problem> = computed.errors.into_iter().map(Problem::Field).collect();
-        let own = self.own.own_addresses();
-        let before = self.rendered.remove(name).unwrap_or_default();
-        let mut now = BTreeMap::new();
-        for port in computed.ports {
-            let key = key(&port);
-            if before.get(&key) != Some(&port) {
-                let owner = Owner::Service(key.clone());
-                match self.renderer.render(&self.pipeline, &port, &own) {
-                    Ok(rendered) => {
-                        self.switch.set_groups(&owner, rendered.groups);
-                        self.switch.set_flows(&owner, rendered.flows);
-                    }
-                    Err(exhausted) => problems.push(Problem::Groups(key.clone(), exhausted)),
-                }
-                if before.get(&key).map(|port| &port.frontends) != Some(&port.frontends) {
-                    self.host_version += 1;
-                }
-            }
-            now.insert(key, port);
-        }
-        for key in before.into_keys().filter(|key| !now.contains_key(key)) {
-            self.renderer.forget(&key);
-            self.switch.remove(&Owner::Service(key));
-            self.host_version += 1;
-        }
-        if !now.is_empty() {
-            self.rendered.insert(name.clone(), now);
-        }
-        if problems.is_empty() {
-            self.service_problems.remove(name);
-        } else {
-            self.service_problems.insert(name.clone(), problems);
+        let zone = self.zone();
+        let (own, pipeline, switch) = (&self.own, &self.pipeline, &mut self.switch);
+        let mut around = Surroundings { own, zone: zone.as_deref(), pipeline, switch };
+        for service in services {
+            self.services.render(&service, &mut around);
         }
     }
 }

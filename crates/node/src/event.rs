@@ -37,6 +37,11 @@ impl Source {
     /// All that have to be in sync before anything is swept.
     pub const ALL: [Source; 6] =
         [Source::Nodes, Source::Services, Source::EndpointSlices, Source::Interfaces, Source::Policies, Source::Switch];
+
+    /// Whether Services cannot be rendered without it. A Node's zone says which endpoints are for it.
+    pub(crate) fn tells_of_services(self) -> bool {
+        matches!(self, Source::Nodes | Source::Services | Source::EndpointSlices)
+    }
 }
 
 /// A Pod's end at the bridge.

@@ -2,7 +2,8 @@
 //!
 //! *Role.* [`Brain`] takes what happens, one [`Event`] after the other, and keeps two descriptions up to date: the flows and
 //! groups of the bridge ([`Brain::switch`]) and the addresses, routes, neighbours and firewall of the host ([`Brain::host`]).
-//! Whoever owns it carries them out.
+//! Beside them it says which connections are out of date ([`Brain::udp_connections`]) and what load balancers are told
+//! ([`Brain::health_checks`]). Whoever owns it carries them out.
 //!
 //! *Invariants.* The descriptions depend on what is true now, never on the order in which it became known. An event recompiles
 //! what it touches and nothing else. Services are not compiled before all of them and all their endpoints are known, so that a
@@ -19,6 +20,7 @@ mod host;
 mod owner;
 mod peers;
 mod policies;
+mod refusal;
 mod services;
 
 pub use addressing::{Own, local_addresses, node_addresses, pod_cidrs, reserved, transport_addresses};
@@ -27,4 +29,5 @@ pub use event::{Change, Event, Interface, Source};
 pub use owner::{Owner, ServiceKey};
 pub use peers::{PeerNode, peers};
 pub use policies::rule_model;
-pub use services::{Rendered, Services};
+pub use refusal::refusal;
+pub use services::{Rendered, Services, UdpConnections, Versions};

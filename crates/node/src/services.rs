@@ -1,134 +1,203 @@
-//! Services, as flows and groups.
+//! Services: what is known of them, and what follows for the switch, the host and those who ask.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+mod connections;
+mod render;
 
-use delta::{Exhausted, Ids, StableHasher, StableKey};
-use openflow::flow::Flow;
-use openflow::group::Group;
+pub use connections::UdpConnections;
+pub use render::{Rendered, Services};
+
+use std::collections::BTreeMap;
+
+use delta::State;
 use pipeline::Pipeline;
-use pipeline::model::{Affinity, Endpoint, Frontend, FrontendKind, ServiceGroup};
+use pipeline::model::ServiceGroup;
+use proxy::{HealthCheck, ServicePort, Viewpoint};
+use types::ObjectName;
+use types::meta::Protocol;
+use types::service::{EndpointSlice, Service};
 
-use crate::owner::ServiceKey;
+use crate::addressing::Own;
+use crate::brain::Problem;
+use crate::event::Change;
+use crate::owner::{Owner, ServiceKey};
 
-/// The endpoints that a group chooses among.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct GroupKey {
-    service: ServiceKey,
-    /// Whether those of this Node only.
-    nearby: bool,
-}
-
-impl StableKey for GroupKey {
-    fn feed(&self, hash: &mut StableHasher) {
-        self.service.feed(hash);
-        u8::from(self.nearby).feed(hash);
-    }
-}
-
-/// What a port of a Service becomes.
+/// All Services of the cluster, and what those that are served here have become.
 #[derive(Debug, Default)]
-pub struct Rendered {
-    /// Its flows.
-    pub flows: Vec<Flow>,
-    /// Its groups.
-    pub groups: Vec<Group>,
+pub(crate) struct Catalogue {
+    services: BTreeMap<ObjectName, Box<Service>>,
+    /// By Service, then by slice.
+    slices: BTreeMap<ObjectName, BTreeMap<ObjectName, EndpointSlice>>,
+    /// The Service that each slice is of.
+    slice_owners: BTreeMap<ObjectName, ObjectName>,
+    renderer: Services,
+    rendered: BTreeMap<ObjectName, BTreeMap<ServiceKey, ServicePort>>,
+    health_checks: BTreeMap<ObjectName, HealthCheck>,
+    problems: BTreeMap<ObjectName, Vec<Problem>>,
+    versions: Versions,
 }
 
-/// Turns ports of Services into flows and groups, and remembers the numbers of their groups.
-#[derive(Debug)]
-pub struct Services {
-    ids: Ids<GroupKey>,
-}
-
-impl Default for Services {
-    fn default() -> Self {
-        // Groups and the flows that point at them change in one bundle, so a number may change hands without harm: there is
-        // nothing to adopt from the switch, and a fingerprint is never looked at.
-        Self { ids: Ids::new(1..=0xffff_ff00, 64) }
-    }
+/// Counts changes of what others look at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Versions {
+    /// Of frontends, which the host leads to the bridge.
+    pub frontends: u64,
+    /// Of where UDP goes, which connections may remember otherwise.
+    pub udp: u64,
+    /// Of what load balancers are told.
+    pub health_checks: u64,
 }
 
 /// The key of a port.
-pub(crate) fn key(port: &proxy::ServicePort) -> ServiceKey {
+fn key(port: &ServicePort) -> ServiceKey {
     ServiceKey { service: port.service.clone(), port: port.name.clone(), protocol: port.protocol, ipv6: port.ipv6 }
 }
 
-impl Services {
-    /// What a port becomes on a Node that has these addresses of its own.
-    pub fn render(
-        &mut self,
-        pipeline: &Pipeline,
-        port: &proxy::ServicePort,
-        own: &BTreeSet<IpAddr>,
-    ) -> Result<Rendered, Exhausted> {
-        let mut rendered = Rendered::default();
-        let protocol = port.protocol;
-        // A local endpoint with the Node's own address is on the host's network: it is no Pod behind a port.
-        let endpoint = |e: &proxy::Endpoint| Endpoint {
-            address: e.address,
-            port: e.port,
-            is_local_pod: e.is_local && !own.contains(&e.address),
-        };
-        let is_external = |f: &&proxy::Frontend| !matches!(f.kind, proxy::FrontendKind::ClusterIp(_));
-        let wants_all = port.frontends.iter().any(|f| !f.local_only || is_external(&f));
-        let wants_nearby = port.frontends.iter().any(|f| f.local_only);
-        let mut groups = BTreeMap::new();
-        for (nearby, wanted) in [(false, wants_all), (true, wants_nearby)] {
-            let key = GroupKey { service: key(port), nearby };
-            let chosen = port.endpoints.iter().filter(|e| wanted && (e.is_local || !nearby));
-            // Beyond the limit of the switch some endpoints get no connections from here; each Node takes the same ones.
-            let endpoints: BTreeSet<Endpoint> = chosen.map(endpoint).take(ServiceGroup::MAX_ENDPOINTS).collect();
-            if endpoints.is_empty() {
-                if let Some(id) = self.ids.release(&key) {
-                    self.ids.retired(id);
-                }
-                continue;
-            }
-            let group = ServiceGroup { id: self.ids.assign(&key)?, endpoints, affinity: port.affinity.is_some() };
-            groups.insert(nearby, group.id);
-            rendered.groups.push(pipeline.group(&group));
-        }
-        rendered.flows.extend(port.endpoints.iter().flat_map(|e| pipeline.endpoint(protocol, &endpoint(e))));
-        for written in &port.frontends {
-            let external = is_external(&written);
-            let frontend = Frontend {
-                kind: match written.kind {
-                    proxy::FrontendKind::ClusterIp(ip) => FrontendKind::ClusterIp(ip),
-                    proxy::FrontendKind::NodePort { ipv6 } => FrontendKind::NodePort { ipv6 },
-                    proxy::FrontendKind::External(ip) => FrontendKind::External(ip),
-                },
-                protocol,
-                port: written.port,
-                group: groups.get(&written.local_only).copied(),
-                in_cluster_group: groups.get(&false).copied().filter(|_| external && written.local_only),
-                snat: external && !written.local_only,
-                affinity: port.affinity.map(|seconds| Affinity { seconds }),
-            };
-            rendered.flows.extend(pipeline.frontend(&frontend, cookie(port, written)));
-        }
-        Ok(rendered)
+/// What a Service is rendered for and into.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) own: &'a Own,
+    pub(crate) zone: Option<&'a str>,
+    pub(crate) pipeline: &'a Pipeline,
+    pub(crate) switch: &'a mut State<Owner>,
+}
+
+impl Catalogue {
+    /// The names of all Services.
+    pub(crate) fn names(&self) -> Vec<ObjectName> {
+        self.services.keys().cloned().collect()
     }
 
-    /// A port is gone.
-    pub fn forget(&mut self, service: &ServiceKey) {
-        for nearby in [false, true] {
-            if let Some(id) = self.ids.release(&GroupKey { service: service.clone(), nearby }) {
-                self.ids.retired(id);
+    /// The ports that are served here.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = &ServicePort> {
+        self.rendered.values().flat_map(BTreeMap::values)
+    }
+
+    pub(crate) fn health_checks(&self) -> &BTreeMap<ObjectName, HealthCheck> {
+        &self.health_checks
+    }
+
+    pub(crate) fn problems(&self) -> impl Iterator<Item = &Problem> {
+        self.problems.values().flatten()
+    }
+
+    pub(crate) fn versions(&self) -> Versions {
+        self.versions
+    }
+
+    /// Takes note of a Service; which has to be rendered again.
+    pub(crate) fn service(&mut self, change: Change<Box<Service>>) -> ObjectName {
+        match change {
+            Change::Set(service) => {
+                let name = service.metadata.object_name();
+                self.services.insert(name.clone(), service);
+                name
             }
+            Change::Gone(name) => {
+                self.services.remove(&name);
+                name
+            }
+        }
+    }
+
+    /// Takes note of some endpoints; which Services have to be rendered again.
+    pub(crate) fn slice(&mut self, change: Change<EndpointSlice>) -> Vec<ObjectName> {
+        let (slice, now) = match change {
+            Change::Set(slice) => (slice.metadata.object_name(), Some(slice)),
+            Change::Gone(slice) => (slice, None),
+        };
+        let service = now.as_ref().and_then(|now| {
+            let name = now.service_name()?.to_owned();
+            Some(ObjectName { namespace: slice.namespace.clone(), name })
+        });
+        let before = match &service {
+            Some(service) => self.slice_owners.insert(slice.clone(), service.clone()),
+            None => self.slice_owners.remove(&slice),
+        };
+        let mut touched = Vec::new();
+        if let Some(before) = before.filter(|before| Some(before) != service.as_ref()) {
+            self.drop_slice(&before, &slice);
+            touched.push(before);
+        }
+        if let (Some(service), Some(now)) = (service, now) {
+            self.slices.entry(service.clone()).or_default().insert(slice, now);
+            touched.push(service);
+        }
+        touched
+    }
+
+    fn drop_slice(&mut self, service: &ObjectName, slice: &ObjectName) {
+        if let Some(slices) = self.slices.get_mut(service) {
+            slices.remove(slice);
+            if slices.is_empty() {
+                self.slices.remove(service);
+            }
+        }
+    }
+
+    /// Makes the switch hold what a Service is now.
+    pub(crate) fn render(&mut self, name: &ObjectName, around: &mut Surroundings<'_>) {
+        let viewpoint = Viewpoint { node: &around.own.name, zone: around.zone, serving: &around.own.serving };
+        let computed = match self.services.get(name) {
+            Some(service) => {
+                let slices = self.slices.get(name).into_iter().flat_map(BTreeMap::values);
+                proxy::compute(service, slices, &viewpoint)
+            }
+            None => proxy::Computed::default(),
+        };
+        let mut problems: Vec<Problem> = computed.errors.into_iter().map(Problem::Field).collect();
+        let own = around.own.own_addresses();
+        let mut before = self.rendered.remove(name).unwrap_or_default();
+        let mut now = BTreeMap::new();
+        for port in computed.ports {
+            let (key, old) = (key(&port), before.remove(&key(&port)));
+            // More endpoints than fit are a problem that stays; nothing else of a port that did not change is news.
+            if old.as_ref() == Some(&port) && port.endpoints.len() <= ServiceGroup::MAX_ENDPOINTS {
+                now.insert(key, port);
+                continue;
+            }
+            let owner = Owner::Service(key.clone());
+            match self.renderer.render(around.pipeline, &port, &own) {
+                Ok(rendered) => {
+                    if rendered.left_out > 0 {
+                        problems.push(Problem::Endpoints(key.clone(), rendered.left_out));
+                    }
+                    around.switch.set_groups(&owner, rendered.groups);
+                    around.switch.set_flows(&owner, rendered.flows);
+                }
+                Err(exhausted) => problems.push(Problem::Groups(key.clone(), exhausted)),
+            }
+            self.versions.count(old.as_ref(), Some(&port));
+            now.insert(key, port);
+        }
+        for (key, port) in before {
+            self.renderer.forget(&key);
+            around.switch.remove(&Owner::Service(key));
+            self.versions.count(Some(&port), None);
+        }
+        replace(&mut self.rendered, name, (!now.is_empty()).then_some(now));
+        replace(&mut self.problems, name, (!problems.is_empty()).then_some(problems));
+        if replace(&mut self.health_checks, name, computed.health_check) {
+            self.versions.health_checks += 1;
         }
     }
 }
 
-/// A number that no other frontend has, and that is the same after a restart: what clients' choices were learned under.
-fn cookie(port: &proxy::ServicePort, frontend: &proxy::Frontend) -> u64 {
-    let mut hash = StableHasher::default();
-    key(port).feed(&mut hash);
-    match frontend.kind {
-        proxy::FrontendKind::ClusterIp(ip) => hash.write(format!("cluster {ip}").as_bytes()),
-        proxy::FrontendKind::NodePort { ipv6 } => hash.write(if ipv6 { b"node 6" } else { b"node 4" }),
-        proxy::FrontendKind::External(ip) => hash.write(format!("external {ip}").as_bytes()),
+impl Versions {
+    fn count(&mut self, before: Option<&ServicePort>, now: Option<&ServicePort>) {
+        let frontends = |port: Option<&ServicePort>| port.map(|port| port.frontends.clone()).unwrap_or_default();
+        self.frontends += u64::from(frontends(before) != frontends(now));
+        let is_udp = now.or(before).is_some_and(|port| port.protocol == Protocol::Udp);
+        self.udp += u64::from(is_udp && before != now);
     }
-    frontend.port.feed(&mut hash);
-    hash.finish()
+}
+
+/// Whether that changed anything.
+fn replace<T: PartialEq>(map: &mut BTreeMap<ObjectName, T>, name: &ObjectName, now: Option<T>) -> bool {
+    if map.get(name) == now.as_ref() {
+        return false;
+    }
+    match now {
+        Some(now) => drop(map.insert(name.clone(), now)),
+        None => drop(map.remove(name)),
+    }
+    true
 }

@@ -15,6 +15,9 @@ pub(crate) enum Family {
     V6,
 }
 
+/// The zones in which destinations are translated, by family.
+pub const DNAT_ZONES: [u16; 2] = [zone::DNAT, zone::DNAT6];
+
 /// Connection tracking zones, which keep tuples apart that mean different things.
 mod zone {
     pub(super) const DNAT: u16 = 65520;

@@ -26,10 +26,15 @@ mod service;
 mod spoof;
 mod windows;
 
+pub use family::DNAT_ZONES;
+pub use service::USERDATA_NO_ENDPOINT;
+
 use openflow::flow::Flow;
 use openflow::group::Group;
 
-use crate::model::{Applied, Direction, Endpoint, Frontend, Mode, Node, Peer, Pod, Protocol, Rule, ServiceGroup};
+use crate::model::{
+    Applied, Direction, Endpoint, EndpointSet, Frontend, Mode, Node, Peer, Pod, Protocol, Rule, ServiceGroup,
+};
 use crate::tables::Layout;
 
 /// The compilers for one Node.
@@ -93,6 +98,12 @@ impl Pipeline {
     /// One way into a Service; `cookie` must be no other frontend's, as it is what the switch tells learned flows apart by.
     pub fn frontend(&self, frontend: &Frontend, cookie: u64) -> Vec<Flow> {
         self.service_frontend(frontend, cookie)
+    }
+
+    /// What a client whose choice is remembered finds: that endpoint if the frontend still leads to it, and otherwise the choice of
+    /// another. Without it such a client keeps an endpoint that any other Service has.
+    pub fn remembered(&self, frontend: &Frontend, endpoints: &EndpointSet, cookie: u64) -> Vec<Flow> {
+        self.service_remembered(frontend, endpoints, cookie)
     }
 
     /// What leads to an endpoint once it has been chosen. It has to be there before a group can choose it.

@@ -57,6 +57,12 @@ impl Mark {
     pub fn load(self) -> Action {
         Action::load(self.bits.subfield, self.value)
     }
+
+    /// Whether a whole register, or a connection's mark, holds the value.
+    pub const fn is_in(self, register: u128) -> bool {
+        let subfield = self.bits.subfield;
+        register & subfield.mask() == self.value << subfield.offset()
+    }
 }
 
 /// Conditions on marks, for matches.

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use openflow::action::{Action, Controller, Learn, LearnSource, LearnSpec, Nat, NatSide, Subfield};
 use openflow::field::Field;
 use openflow::flow::Flow;
@@ -12,7 +13,7 @@ use openflow::port::Port;
 use crate::Pipeline;
 use crate::conntrack::commit;
 use crate::family::{Addressed, Family, bits, port_field, proto_number};
-use crate::model::{Affinity, Endpoint, Frontend, FrontendKind, Protocol, ServiceGroup};
+use crate::model::{Affinity, Endpoint, EndpointSet, Frontend, FrontendKind, Protocol, ServiceGroup};
 use crate::regs::{
     Bits, CT_SERVICE, CT_SNAT_BIT, ENDPOINT_IP, ENDPOINT_IP6, ENDPOINT_LEARN, ENDPOINT_PORT, ENDPOINT_SELECT,
     ENDPOINT_SELECTED, ENDPOINT_STATE, FROM_GATEWAY, FROM_POD, HAIRPIN, Mark, Marked, NODE_PORT, OUT_PORT, REWRITE,
@@ -20,10 +21,13 @@ use crate::regs::{
 };
 use crate::tables::Table;
 
-/// What a packet for the agent is about, in the first byte of its userdata.
-pub(crate) const USERDATA_NO_ENDPOINT: u8 = 2;
+/// In the first byte of the userdata of a packet for the agent: it was sent to a Service that has no endpoints.
+pub const USERDATA_NO_ENDPOINT: u8 = 2;
 /// The weight of every endpoint.
 const WEIGHT: u16 = 100;
+/// The table by which Open vSwitch deals connections out has at least so many places, and at most.
+const FEWEST_PLACES: usize = 16;
+const MOST_PLACES: usize = 256;
 
 fn endpoint_ip(family: Family) -> Bits {
     match family {
@@ -109,18 +113,23 @@ impl Pipeline {
             }
             flow.then(Action::Group(group))
         };
-        let any_client = || frontend.when(ENDPOINT_SELECT);
-        let mut flows = vec![match frontend.group {
-            Some(group) => choose(200, any_client(), group, frontend.snat),
-            None => Table::ServiceLb.flow(200).cookie(cookie).when(any_client()).then(refuse()),
-        }];
+        let select = || frontend.when(ENDPOINT_SELECT);
+        let mut flows: Vec<Flow> = frontend
+            .admitted(&select())
+            .map(|client| match frontend.group {
+                Some(group) => choose(200, client, group, frontend.snat),
+                None if frontend.drops => Table::ServiceLb.flow(200).cookie(cookie).when(client),
+                None => Table::ServiceLb.flow(200).cookie(cookie).when(client).then(refuse()),
+            })
+            .collect();
         if let Some(group) = frontend.in_cluster_group {
-            for client in self.in_cluster_clients(frontend.kind.family()) {
-                flows.push(choose(210, client(any_client()), group, false));
+            for client in self.in_cluster_clients(frontend, &select()) {
+                flows.push(choose(210, client, group, false));
             }
         }
         let has_endpoints = frontend.group.or(frontend.in_cluster_group).is_some();
-        if let Some(affinity) = frontend.affinity.filter(|_| has_endpoints) {
+        let affinity = frontend.affinity.filter(|_| has_endpoints);
+        if let Some(affinity) = affinity {
             flows.push(
                 Table::ServiceLb
                     .flow(190)
@@ -131,27 +140,45 @@ impl Pipeline {
                     .then(Table::EndpointDnat.resubmit()),
             );
         }
+        if frontend.clients.is_some() {
+            // A client that is remembered has chosen before it gets here, and may have been admitted when others were.
+            let at = |priority, matches| Table::ServiceLb.flow(priority).cookie(cookie).when(matches);
+            let remembered = frontend.when(ENDPOINT_SELECTED);
+            let admitted = frontend.admitted(&remembered).filter(|_| affinity.is_some());
+            flows.extend(admitted.map(|client| at(186, client).then(Table::EndpointDnat.resubmit())));
+            flows.push(at(185, frontend.packets()));
+        }
         flows
     }
 
-    /// Conditions that tell a Pod of this Node, or the Node itself, from clients outside.
-    fn in_cluster_clients(&self, family: Family) -> Vec<Box<dyn Fn(Match) -> Match>> {
-        let mut clients: Vec<Box<dyn Fn(Match) -> Match>> = vec![Box::new(|matches| matches.mark(FROM_POD))];
+    #[expect(clippy::unused_self, reason = "all compilers are asked the same way")]
+    pub(crate) fn service_remembered(&self, frontend: &Frontend, endpoints: &EndpointSet, cookie: u64) -> Vec<Flow> {
+        let at = |priority, matches| Table::ServiceLb.flow(priority).cookie(cookie).when(matches);
+        let mut flows = Vec::new();
+        for client in frontend.admitted(&frontend.when(ENDPOINT_SELECTED)) {
+            let still_there = |endpoint: &Endpoint| {
+                at(188, client.clone().mark_endpoint(endpoint)).then(Table::EndpointDnat.resubmit())
+            };
+            flows.extend(endpoints.iter().map(still_there));
+            flows.push(at(187, client.clone()).then(ENDPOINT_SELECT.load()).then(Table::ServiceLb.resubmit()));
+        }
+        flows
+    }
+
+    /// Packets of a Pod of this Node, or of the Node itself, and not of clients outside.
+    fn in_cluster_clients(&self, frontend: &Frontend, packets: &Match) -> Vec<Match> {
+        let family = frontend.kind.family();
+        let mut clients: Vec<Match> = frontend.admitted(&packets.clone().mark(FROM_POD)).collect();
         for (_, address) in self.node.addresses.iter().filter(|(f, _)| *f == family) {
-            for host in [address.gateway, address.node] {
-                clients.push(Box::new(move |matches| matches.mark(FROM_GATEWAY).from(host)));
-            }
+            let hosts = [address.gateway, address.node].into_iter().filter(|host| frontend.admits(*host));
+            clients.extend(hosts.map(|host| packets.clone().mark(FROM_GATEWAY).from(host)));
         }
         clients
     }
 
     pub(crate) fn service_endpoint(&self, protocol: Protocol, endpoint: &Endpoint) -> Vec<Flow> {
         let family = Family::of(endpoint.address);
-        let chosen = family
-            .protocol(protocol)
-            .mark(endpoint_ip(family).holds(bits(endpoint.address)))
-            .mark(ENDPOINT_PORT.holds(u128::from(endpoint.port)))
-            .mark(ENDPOINT_SELECTED);
+        let chosen = family.protocol(protocol).mark_endpoint(endpoint).mark(ENDPOINT_SELECTED);
         let nat = Nat {
             side: Some(NatSide::Dst),
             address: Some(endpoint.address),
@@ -186,14 +213,45 @@ impl Pipeline {
     #[expect(clippy::unused_self, reason = "all compilers are asked the same way")]
     pub(crate) fn service_group(&self, group: &ServiceGroup) -> Group {
         let next = if group.affinity { Table::ServiceLb } else { Table::EndpointDnat };
-        let buckets = (0..).zip(group.endpoints.iter().take(ServiceGroup::MAX_ENDPOINTS)).map(|(id, endpoint)| {
+        let endpoints = group.endpoints.iter().take(ServiceGroup::MAX_ENDPOINTS);
+        let (small, mut weights) = (small_part(endpoints.len()), Vec::new());
+        for (n, endpoint) in endpoints.enumerate() {
+            let part = small.filter(|_| n == 0);
+            weights.extend(part.map(|part| (endpoint, part)));
+            weights.push((endpoint, WEIGHT - part.unwrap_or(0)));
+        }
+        let buckets = (0..).zip(weights).map(|(id, (endpoint, weight))| {
             let address = endpoint_ip(Family::of(endpoint.address)).holds(bits(endpoint.address));
             let port = ENDPOINT_PORT.holds(u128::from(endpoint.port));
             let actions = vec![address.load(), port.load(), next.resubmit()];
-            Bucket { id, weight: Some(WEIGHT), actions, ..Bucket::default() }
+            Bucket { id, weight: Some(weight), actions, ..Bucket::default() }
         });
         Group::select(group.id, buckets.collect())
     }
+}
+
+/// Conditions on the endpoint that was chosen, for matches.
+trait Chosen {
+    /// And it is this one.
+    #[must_use]
+    fn mark_endpoint(self, endpoint: &Endpoint) -> Self;
+}
+
+impl Chosen for Match {
+    fn mark_endpoint(self, endpoint: &Endpoint) -> Self {
+        let address = endpoint_ip(Family::of(endpoint.address)).holds(bits(endpoint.address));
+        self.mark(address).mark(ENDPOINT_PORT.holds(u128::from(endpoint.port)))
+    }
+}
+
+/// Open vSwitch deals connections out by a table of 16 places, or as many as the lightest bucket needs to have one. Ten endpoints
+/// of one weight have one place or two. So one of them gets a second bucket, with so small a part of its weight that the
+/// table has all the 256 places that it can have; where each has the same number of places anyway, or hardly more than one in
+/// the largest table, there is none.
+fn small_part(endpoints: usize) -> Option<u16> {
+    let even = endpoints.is_power_of_two() && endpoints <= FEWEST_PLACES;
+    let part = u16::try_from((endpoints * usize::from(WEIGHT)).div_ceil(MOST_PLACES)).ok()?;
+    (endpoints > 1 && endpoints <= MOST_PLACES / 2 && !even).then_some(part)
 }
 
 /// Nobody answers: the agent tells the client.
@@ -204,7 +262,29 @@ fn refuse() -> Action {
 impl Frontend {
     /// Packets for this frontend whose choice of an endpoint is in this state.
     fn when(&self, state: Mark) -> Match {
-        let packets = self.kind.family().protocol(self.protocol).with(port_field(self.protocol), self.port).mark(state);
+        self.packets().mark(state)
+    }
+
+    /// Those packets that come from clients that may use the frontend.
+    fn admitted(&self, packets: &Match) -> impl Iterator<Item = Match> {
+        let from = |range: IpNet| packets.clone().within(self.kind.family().src(), range);
+        match &self.clients {
+            None => vec![packets.clone()].into_iter(),
+            // A range within another one would match twice.
+            Some(ranges) => {
+                let ranges = IpNet::aggregate(&ranges.iter().copied().collect());
+                ranges.into_iter().map(from).collect::<Vec<_>>().into_iter()
+            }
+        }
+    }
+
+    fn admits(&self, client: IpAddr) -> bool {
+        self.clients.as_ref().is_none_or(|ranges| ranges.iter().any(|range| range.contains(&client)))
+    }
+
+    /// Packets for this frontend.
+    fn packets(&self) -> Match {
+        let packets = self.kind.family().protocol(self.protocol).with(port_field(self.protocol), self.port);
         match self.kind {
             FrontendKind::ClusterIp(address) | FrontendKind::External(address) => packets.to(address),
             FrontendKind::NodePort { .. } => packets.mark(NODE_PORT),

@@ -4,19 +4,34 @@
 //! stand behind each.
 //!
 //! *Invariants.* The result depends on the objects, not on their order. A value that cannot be understood is an error that names
-//! object and field, and the rest of the Service still works.
+//! object and field, and the rest of the Service still works; but for the ranges of clients, of which one that cannot be
+//! understood lets nobody in.
 //!
-//! *Not here.* Flows and groups (crate `pipeline`), and the incremental computation, whose result must be this one's.
+//! *Not here.* Flows and groups (crate `pipeline`). A second, incremental computation: one Service is the unit, as nothing
+//! depends on two, and to compute it again takes microseconds (`make bench-proxy` prints how many), far less than the
+//! switch takes for its flows.
+
+mod endpoints;
+mod frontends;
+mod viewpoint;
+
+pub use viewpoint::{Serving, Viewpoint};
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use types::meta::Protocol;
-use types::service::{EndpointSlice, Service, SliceEndpoint};
+use types::service::{EndpointSlice, Service};
 use types::{InvalidField, ObjectName};
+
+use endpoints::{Candidate, candidates, choose};
+use frontends::{Addresses, frontends};
 
 /// What Kubernetes counts without being told: three hours.
 const DEFAULT_AFFINITY_SECONDS: u32 = 10800;
+/// What the switch can count, 18 hours; Kubernetes allows up to a day. 0 would be for ever, which nobody can ask for.
+const AFFINITY_SECONDS: std::ops::RangeInclusive<u32> = 1..=65535;
 
 /// Where connections can go.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -54,6 +69,8 @@ pub struct Frontend {
     pub port: u16,
     /// Whether only endpoints on this Node are meant; clients within the cluster may still use all if the frontend is external.
     pub local_only: bool,
+    /// The clients that may use it; all without it.
+    pub clients: Option<BTreeSet<IpNet>>,
 }
 
 /// A port of a Service in one family.
@@ -67,12 +84,34 @@ pub struct ServicePort {
     pub protocol: Protocol,
     /// Whether of IPv6.
     pub ipv6: bool,
-    /// How long a client keeps its endpoint, in seconds.
+    /// How long a client keeps its endpoint, in seconds; what a switch can count.
     pub affinity: Option<u32>,
     /// The ways in.
     pub frontends: BTreeSet<Frontend>,
-    /// Where they lead, all Nodes together.
+    /// Where they lead if any Node will do.
     pub endpoints: BTreeSet<Endpoint>,
+    /// Where they lead if only this Node will do. Not always some of [`ServicePort::endpoints`]: one that is about to end
+    /// takes connections while it is the only one here, though others elsewhere are ready.
+    pub local_endpoints: BTreeSet<Endpoint>,
+    /// Whether the Service has endpoints at all: then a frontend that leads to none here drops connections, as somebody else
+    /// may take them, and otherwise it refuses them.
+    pub any_endpoints: bool,
+}
+
+impl ServicePort {
+    /// All endpoints that connections can go to.
+    pub fn reachable(&self) -> BTreeSet<&Endpoint> {
+        self.endpoints.iter().chain(&self.local_endpoints).collect()
+    }
+}
+
+/// A port of the Node that tells a load balancer whether to send connections here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HealthCheck {
+    /// The port.
+    pub port: u16,
+    /// How many endpoints on this Node are ready.
+    pub local_endpoints: usize,
 }
 
 /// All that follows from a Service.
@@ -80,94 +119,73 @@ pub struct ServicePort {
 pub struct Computed {
     /// Its ports.
     pub ports: BTreeSet<ServicePort>,
+    /// What its load balancer asks.
+    pub health_check: Option<HealthCheck>,
     /// What could not be understood.
     pub errors: Vec<InvalidField>,
 }
 
-/// Looks at a Service and its slices, from the Node with this name. A Service without an address of its own is left alone.
+/// Looks at a Service and its slices from a Node. A Service without an address of its own, or that somebody else serves, is
+/// left alone.
 pub fn compute<'a>(
     service: &Service,
     slices: impl IntoIterator<Item = &'a EndpointSlice> + Clone,
-    node: &str,
+    viewpoint: &Viewpoint<'_>,
 ) -> Computed {
     let mut computed = Computed::default();
     let spec = &service.spec;
-    if spec.kind == "ExternalName" || spec.cluster_ip == "None" {
+    if !viewpoint.serves(service) {
         return computed;
     }
-    let name = service.metadata.object_name();
-    let mut address = |kind: &'static str, name: &ObjectName, field: String, text: &str| -> Option<IpAddr> {
-        let parsed = text.parse().ok();
-        if parsed.is_none() {
-            let problem = format!("`{text}` is not an address");
-            computed.errors.push(InvalidField { kind, name: name.clone(), field, problem });
-        }
-        parsed
-    };
-    let mut of_service = |field: &str, texts: &mut dyn Iterator<Item = &str>| -> Vec<IpAddr> {
-        (0..).zip(texts).filter_map(|(n, text)| address("Service", &name, format!("{field}[{n}]"), text)).collect()
-    };
-    let written = spec.cluster_ips.iter().chain(spec.cluster_ips.is_empty().then_some(&spec.cluster_ip));
-    let cluster_ips = of_service("spec.clusterIPs", &mut written.map(String::as_str).filter(|ip| !ip.is_empty()));
-    let mut external = of_service("spec.externalIPs", &mut spec.external_ips.iter().map(String::as_str));
-    if spec.kind == "LoadBalancer" {
-        let ingress = service.status.load_balancer.ingress.iter().map(|ingress| ingress.ip.as_str());
-        external.extend(of_service("status.loadBalancer.ingress", &mut ingress.filter(|ip| !ip.is_empty())));
-    }
-    let affinity = (spec.session_affinity == "ClientIP").then(|| {
-        let config = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
-        config.and_then(|config| config.timeout_seconds).unwrap_or(DEFAULT_AFFINITY_SECONDS)
-    });
-    let external_local = spec.external_traffic_policy == "Local";
-    let internal_local = spec.internal_traffic_policy == "Local";
-    for port in &spec.ports {
-        for ipv6 in [false, true] {
-            let mut frontends = BTreeSet::new();
-            let of_family = |ip: &&IpAddr| ip.is_ipv6() == ipv6;
-            for ip in cluster_ips.iter().filter(of_family) {
-                let kind = FrontendKind::ClusterIp(*ip);
-                frontends.insert(Frontend { kind, port: port.port, local_only: internal_local });
-            }
+    let addresses = Addresses::of(service, viewpoint.serving, &mut computed.errors);
+    let affinity = affinity(service);
+    let mut local_ready = 0;
+    for ipv6 in [false, true] {
+        let mut ready_here: BTreeSet<IpAddr> = BTreeSet::new();
+        for port in &spec.ports {
+            let frontends = frontends(spec, port, &addresses, ipv6);
             if frontends.is_empty() {
                 continue;
             }
-            for ip in external.iter().filter(of_family) {
-                let kind = FrontendKind::External(*ip);
-                frontends.insert(Frontend { kind, port: port.port, local_only: external_local });
-            }
-            if port.node_port != 0 {
-                let kind = FrontendKind::NodePort { ipv6 };
-                frontends.insert(Frontend { kind, port: port.node_port, local_only: external_local });
-            }
-            let endpoints = slices
-                .clone()
-                .into_iter()
-                .filter(|slice| slice.address_type == if ipv6 { "IPv6" } else { "IPv4" })
-                .flat_map(|slice| {
-                    let number = |p: &&types::service::SlicePort| p.name == port.name && p.protocol == port.protocol;
-                    let number = slice.ports.iter().find(number).and_then(|p| p.port);
-                    let ready = slice.endpoints.iter().enumerate().filter(|(_, e)| e.conditions.ready != Some(false));
-                    ready.filter_map(move |(n, endpoint)| Some((slice, n, endpoint, number?)))
-                })
-                .filter_map(|(slice, n, endpoint, port)| {
-                    let field = format!("endpoints[{n}].addresses[0]");
-                    let text = endpoint.addresses.first()?;
-                    let address = address("EndpointSlice", &slice.metadata.object_name(), field, text)?;
-                    let is_local = endpoint.node_name.as_deref() == Some(node);
-                    Some(Endpoint { address, port, is_local, pod: pod_of(endpoint) })
-                })
-                .collect();
-            let (service, name) = (name.clone(), port.name.clone());
-            let port = ServicePort { service, name, protocol: port.protocol, ipv6, affinity, frontends, endpoints };
-            computed.ports.insert(port);
+            let candidates = candidates(slices.clone(), port, ipv6, viewpoint.node, &mut computed.errors);
+            ready_here
+                .extend(candidates.iter().filter(|c| c.is_ready() && c.endpoint.is_local).map(Candidate::address));
+            let uses = |local: bool| {
+                let uses =
+                    |f: &Frontend| f.local_only == local || !local && !matches!(f.kind, FrontendKind::ClusterIp(_));
+                frontends.iter().any(uses)
+            };
+            let chosen = choose(&candidates, viewpoint, uses(false), uses(true));
+            computed.ports.insert(ServicePort {
+                service: service.metadata.object_name(),
+                name: port.name.clone(),
+                protocol: port.protocol,
+                ipv6,
+                affinity,
+                frontends,
+                endpoints: chosen.anywhere,
+                local_endpoints: chosen.here,
+                any_endpoints: !candidates.is_empty(),
+            });
         }
+        local_ready = local_ready.max(ready_here.len());
     }
+    let asked =
+        spec.kind == "LoadBalancer" && spec.external_traffic_policy == "Local" && spec.health_check_node_port != 0;
+    computed.health_check =
+        asked.then_some(HealthCheck { port: spec.health_check_node_port, local_endpoints: local_ready });
+    // An address that two ports have in common is wrong once.
+    computed.errors.dedup();
     computed
 }
 
-fn pod_of(endpoint: &SliceEndpoint) -> Option<ObjectName> {
-    let target = endpoint.target_ref.as_ref().filter(|target| target.kind == "Pod")?;
-    Some(ObjectName { namespace: target.namespace.clone(), name: target.name.clone() })
+fn affinity(service: &Service) -> Option<u32> {
+    let spec = &service.spec;
+    (spec.session_affinity == "ClientIP").then(|| {
+        let config = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
+        let seconds = config.and_then(|config| config.timeout_seconds).unwrap_or(DEFAULT_AFFINITY_SECONDS);
+        seconds.clamp(*AFFINITY_SECONDS.start(), *AFFINITY_SECONDS.end())
+    })
 }
 
 #[cfg(test)]

@@ -1,8 +1,21 @@
-use types::service::{
-    EndpointConditions, LoadBalancerIngress, SERVICE_NAME_LABEL, ServicePort as WrittenPort, SlicePort, TargetRef,
-};
+//! The rules of Kubernetes for Services, one by one.
+
+mod addresses;
+mod choice;
+
+use types::service::{SERVICE_NAME_LABEL, ServicePort as WrittenPort, SliceEndpoint, SlicePort, TargetRef};
 
 use super::*;
+
+fn from_node1(service: &Service, slices: &[EndpointSlice]) -> Computed {
+    let serving = Serving::default();
+    compute(service, slices, &Viewpoint { node: "node1", zone: Some("a"), serving: &serving })
+}
+
+/// The first port, which is of IPv4.
+fn port(service: &Service, slices: &[EndpointSlice]) -> ServicePort {
+    from_node1(service, slices).ports.pop_first().unwrap()
+}
 
 fn service(kind: &str) -> Service {
     let mut service = Service::default();
@@ -38,14 +51,10 @@ fn slice(family: &str, addresses: &[&str]) -> EndpointSlice {
     slice
 }
 
-fn kinds(port: &ServicePort) -> Vec<(FrontendKind, u16, bool)> {
-    port.frontends.iter().map(|frontend| (frontend.kind, frontend.port, frontend.local_only)).collect()
-}
-
 #[test]
 fn each_family_has_its_own_port_with_its_own_endpoints() {
     let slices = [slice("IPv4", &["10.0.0.1", "10.0.1.1"]), slice("IPv6", &["fd00:1::1"])];
-    let computed = compute(&service("ClusterIP"), &slices, "node1");
+    let computed = from_node1(&service("ClusterIP"), &slices);
     let seen: Vec<_> = computed.ports.iter().map(|port| (port.ipv6, port.endpoints.len())).collect();
     assert_eq!(seen, [(false, 2), (true, 1)]);
     let local: Vec<bool> = computed.ports.first().unwrap().endpoints.iter().map(|endpoint| endpoint.is_local).collect();
@@ -53,53 +62,60 @@ fn each_family_has_its_own_port_with_its_own_endpoints() {
 }
 
 #[test]
-fn traffic_policies_bind_the_frontends_that_they_are_about() {
-    let mut service = service("LoadBalancer");
-    service.spec.cluster_ips.truncate(1);
-    service.spec.external_traffic_policy = "Local".to_owned();
-    service.status.load_balancer.ingress = vec![LoadBalancerIngress { ip: "192.168.3.1".to_owned() }];
-    let port = compute(&service, &[], "node1").ports.pop_first().unwrap();
-    let (cluster, external) = ("10.96.0.1".parse().unwrap(), "192.168.3.1".parse().unwrap());
-    assert_eq!(
-        kinds(&port),
-        [
-            (FrontendKind::ClusterIp(cluster), 80, false),
-            (FrontendKind::NodePort { ipv6: false }, 30001, true),
-            (FrontendKind::External(external), 80, true),
-        ]
-    );
-    service.spec.internal_traffic_policy = "Local".to_owned();
-    service.spec.external_traffic_policy = "Cluster".to_owned();
-    let port = compute(&service, &[], "node1").ports.pop_first().unwrap();
-    assert_eq!(kinds(&port).iter().map(|(_, _, local)| *local).collect::<Vec<_>>(), [true, false, false]);
-}
-
-#[test]
-fn an_endpoint_that_is_not_ready_takes_no_connections() {
-    let mut slice = slice("IPv4", &["10.0.0.1", "10.0.1.1"]);
-    slice.endpoints[0].conditions = EndpointConditions { ready: Some(false) };
-    let port = compute(&service("ClusterIP"), &[slice], "node1").ports.pop_first().unwrap();
-    assert_eq!(port.endpoints.len(), 1);
-}
-
-#[test]
 fn services_without_an_address_are_left_alone() {
-    assert!(compute(&service("ExternalName"), &[], "node1").ports.is_empty());
+    assert!(from_node1(&service("ExternalName"), &[]).ports.is_empty());
     let mut headless = service("ClusterIP");
     headless.spec.cluster_ip = "None".to_owned();
-    assert!(compute(&headless, &[], "node1").ports.is_empty());
+    assert!(from_node1(&headless, &[]).ports.is_empty());
 }
 
 #[test]
-fn affinity_lasts_three_hours_unless_it_is_said() {
+fn services_of_another_proxy_and_those_to_be_skipped_are_left_alone() {
+    let served = |service: &Service, serving: &Serving| {
+        !compute(service, [], &Viewpoint { node: "node1", zone: None, serving }).ports.is_empty()
+    };
+    let (usual, ours) = (Serving::default(), Serving { proxy_name: Some("ours".to_owned()), ..Serving::default() });
+    let plain = service("ClusterIP");
+    let mut labelled = plain.clone();
+    labelled.metadata.labels.insert(types::service::PROXY_NAME_LABEL.to_owned(), "ours".to_owned());
+    assert_eq!([served(&plain, &usual), served(&labelled, &usual)], [true, false]);
+    assert_eq!([served(&plain, &ours), served(&labelled, &ours)], [false, true]);
+    for (skip, expected) in [("default/web", false), ("10.96.0.1", false), ("fd00::1", false), ("default/we", true)] {
+        let serving = Serving { skip: [skip.to_owned()].into(), ..Serving::default() };
+        assert_eq!(served(&plain, &serving), expected, "{skip}");
+    }
+}
+
+#[test]
+fn affinity_lasts_three_hours_unless_it_is_said_and_what_a_switch_can_count_at_most() {
     let mut service = service("ClusterIP");
+    assert_eq!(port(&service, &[]).affinity, None);
     service.spec.session_affinity = "ClientIP".to_owned();
-    assert_eq!(compute(&service, &[], "node1").ports.first().unwrap().affinity, Some(10800));
+    assert_eq!(port(&service, &[]).affinity, Some(10800));
+    for (said, counted) in [(60, 60), (86400, 65535), (0, 1)] {
+        let client_ip = Some(types::service::ClientIpConfig { timeout_seconds: Some(said) });
+        service.spec.session_affinity_config = Some(types::service::SessionAffinityConfig { client_ip });
+        assert_eq!(port(&service, &[]).affinity, Some(counted), "{said}");
+    }
+}
+
+#[test]
+fn a_load_balancer_is_told_how_many_ready_endpoints_are_here() {
+    let mut service = service("LoadBalancer");
+    service.spec.health_check_node_port = 32000;
+    let mut slices = [slice("IPv4", &["10.0.0.1", "10.0.1.1"])];
+    assert_eq!(from_node1(&service, &slices).health_check, None, "with policy Cluster any Node will do");
+    service.spec.external_traffic_policy = "Local".to_owned();
+    let told = |slices: &[EndpointSlice]| from_node1(&service, slices).health_check.unwrap();
+    assert_eq!(told(&slices), HealthCheck { port: 32000, local_endpoints: 1 });
+    slices[0].endpoints[0].conditions.ready = Some(false);
+    slices[0].endpoints[0].conditions.terminating = Some(true);
+    assert_eq!(told(&slices).local_endpoints, 0, "no new connections for one that is about to end");
 }
 
 #[test]
 fn what_is_no_address_is_named() {
-    let computed = compute(&service("ClusterIP"), &[slice("IPv4", &["10.0.0.300"])], "node1");
+    let computed = from_node1(&service("ClusterIP"), &[slice("IPv4", &["10.0.0.300"])]);
     let errors: Vec<String> = computed.errors.iter().map(ToString::to_string).collect();
     assert_eq!(errors, ["EndpointSlice : endpoints[0].addresses[0]: `10.0.0.300` is not an address"]);
 }

@@ -1,4 +1,4 @@
-//! Questions over HTTP, on loopback.
+//! Questions over HTTP: on loopback, and those of load balancers.
 
 use std::fs::{self, OpenOptions};
 use std::future::Future;
@@ -33,6 +33,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct Answer {
     status: StatusCode,
     kind: &'static str,
+    header: Option<(&'static str, String)>,
     body: String,
 }
 
@@ -47,16 +48,28 @@ impl Answer {
 
     /// A JSON document.
     pub fn json(body: String) -> Self {
-        Self { status: StatusCode::OK, kind: "application/json", body }
+        Self { status: StatusCode::OK, kind: "application/json", header: None, body }
+    }
+
+    /// The same, and that nobody should come here now.
+    #[must_use]
+    pub fn unavailable(self) -> Self {
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, ..self }
+    }
+
+    /// The same with a header.
+    #[must_use]
+    pub fn with_header(self, name: &'static str, value: String) -> Self {
+        Self { header: Some((name, value)), ..self }
     }
 
     /// Metrics, as Prometheus reads them.
     pub fn metrics(body: String) -> Self {
-        Self { status: StatusCode::OK, kind: "text/plain; version=0.0.4; charset=utf-8", body }
+        Self { status: StatusCode::OK, kind: "text/plain; version=0.0.4; charset=utf-8", header: None, body }
     }
 
     fn text(status: StatusCode, body: String) -> Self {
-        Self { status, kind: "text/plain; charset=utf-8", body }
+        Self { status, kind: "text/plain; charset=utf-8", header: None, body }
     }
 }
 
@@ -77,6 +90,9 @@ pub enum ServeError {
     /// The port is taken.
     #[error("cannot listen on 127.0.0.1:{0}: {1}; set apiPort to another port")]
     Listen(u16, #[source] io::Error),
+    /// An address that everybody may ask at is taken, or not of this host.
+    #[error("cannot listen on {0}: {1}")]
+    ListenAt(SocketAddr, #[source] io::Error),
     /// The token cannot be written.
     #[error("token {path}: {source}", path = path.display())]
     Token {
@@ -87,11 +103,11 @@ pub enum ServeError {
     },
 }
 
-/// A server on loopback.
+/// A server: on loopback for those who have its token, or elsewhere for everybody.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
-    token: String,
+    token: Option<String>,
 }
 
 impl Server {
@@ -101,7 +117,13 @@ impl Server {
             TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.map_err(|error| ServeError::Listen(port, error))?;
         let token = write_token(token_file)
             .map_err(|error| ServeError::Token { path: token_file.to_owned(), source: error })?;
-        Ok(Self { listener, token })
+        Ok(Self { listener, token: Some(token) })
+    }
+
+    /// Takes an address at which everybody may ask everything.
+    pub async fn open(address: SocketAddr) -> Result<Self, ServeError> {
+        let listener = TcpListener::bind(address).await.map_err(|error| ServeError::ListenAt(address, error))?;
+        Ok(Self { listener, token: None })
     }
 
     /// Where it listens.
@@ -126,7 +148,7 @@ impl Server {
             };
             let shared = Arc::clone(&shared);
             tokio::spawn(async move {
-                let answer = service_fn(|request| answer(&shared.0, &shared.1, request));
+                let answer = service_fn(|request| answer(&shared.0, shared.1.as_deref(), request));
                 let mut server = http1::Builder::new();
                 let connection = server
                     .timer(TokioTimer::new())
@@ -143,14 +165,14 @@ impl Server {
 
 async fn answer<A: Answers>(
     answers: &A,
-    token: &str,
+    token: Option<&str>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, http::Error> {
     let path = request.uri().path();
     let plain = |status: StatusCode, text: &str| Answer::text(status, format!("{text}\n"));
     let answer = if request.method() != Method::GET {
         plain(StatusCode::METHOD_NOT_ALLOWED, "only GET is understood here")
-    } else if !answers.is_open(path) && !is_authorised(&request, token) {
+    } else if !answers.is_open(path) && !token.is_none_or(|token| is_authorised(&request, token)) {
         plain(
             StatusCode::UNAUTHORIZED,
             "needs the header `Authorization: Bearer TOKEN`, with the token of the agent's token file",
@@ -162,6 +184,9 @@ async fn answer<A: Answers>(
     let mut response = Response::builder().status(answer.status).header(CONTENT_TYPE, answer.kind);
     if answer.status == StatusCode::UNAUTHORIZED {
         response = response.header(WWW_AUTHENTICATE, "Bearer");
+    }
+    if let Some((name, value)) = answer.header {
+        response = response.header(name, value);
     }
     response.body(Full::new(answer.body.into()))
 }

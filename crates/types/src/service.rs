@@ -42,6 +42,11 @@ pub struct ServiceSpec {
     pub external_traffic_policy: String,
     /// `Cluster` or `Local`.
     pub internal_traffic_policy: String,
+    /// Clients that may use its load balancer's addresses; all where it is empty.
+    #[serde(deserialize_with = "null_is_empty")]
+    pub load_balancer_source_ranges: Vec<String>,
+    /// The port of every Node that tells a load balancer whether the Node has endpoints; 0 for none.
+    pub health_check_node_port: u16,
 }
 
 /// One port of a Service.
@@ -97,6 +102,8 @@ pub struct LoadBalancerStatus {
 pub struct LoadBalancerIngress {
     /// The address; empty where it is known by name only.
     pub ip: String,
+    /// `VIP` or `Proxy`: whether packets that the load balancer passes on still have the address.
+    pub ip_mode: Option<String>,
 }
 
 /// Some endpoints of a Service.
@@ -118,6 +125,9 @@ pub struct EndpointSlice {
 /// The label with the name of the Service that a slice belongs to.
 pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 
+/// The label with the name of the proxy that serves a Service, where it is not the cluster's usual one.
+pub const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
+
 /// One endpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -131,6 +141,28 @@ pub struct SliceEndpoint {
     pub node_name: Option<String>,
     /// What it is.
     pub target_ref: Option<TargetRef>,
+    /// Who should use it.
+    pub hints: Option<EndpointHints>,
+}
+
+/// Whom an endpoint is meant for, by whoever wrote the slice.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EndpointHints {
+    /// Clients in these zones.
+    #[serde(deserialize_with = "null_is_empty")]
+    pub for_zones: Vec<Hint>,
+    /// Clients on these Nodes.
+    #[serde(deserialize_with = "null_is_empty")]
+    pub for_nodes: Vec<Hint>,
+}
+
+/// A zone or a Node.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Hint {
+    /// Its name.
+    pub name: String,
 }
 
 /// How an endpoint is.
@@ -139,6 +171,10 @@ pub struct SliceEndpoint {
 pub struct EndpointConditions {
     /// Whether it takes connections; unknown counts as yes.
     pub ready: Option<bool>,
+    /// Whether it would if it were not about to end; unknown counts as yes.
+    pub serving: Option<bool>,
+    /// Whether it is about to end; unknown counts as no.
+    pub terminating: Option<bool>,
 }
 
 /// The object behind an endpoint.

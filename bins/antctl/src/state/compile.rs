@@ -127,6 +127,7 @@ impl State {
             transport_subnets: local.transport_subnet.into_iter().collect(),
             node_port_addresses: given.unwrap_or_else(|| node_addresses(object)),
             service_cidrs,
+            serving: proxy::Serving::default(),
             // What follows is the host's, and nothing in the switch depends on it.
             gateway_device: String::new(),
             transport_device: String::new(),
@@ -198,12 +199,13 @@ impl State {
 
     fn services(&self, own: &Own, pipeline: &Pipeline, compiled: &mut Compiled) -> Result<()> {
         let mut services = node::Services::default();
+        let viewpoint = proxy::Viewpoint { node: &own.name, zone: None, serving: &own.serving };
         for (name, service) in &self.services {
             let of_service = |slice: &&types::service::EndpointSlice| {
                 slice.service_name() == Some(&name.name) && slice.metadata.namespace == service.metadata.namespace
             };
             let slices: Vec<_> = self.slices.iter().filter(of_service).collect();
-            let computed = proxy::compute(service, slices, &own.name);
+            let computed = proxy::compute(service, slices, &viewpoint);
             if let Some(error) = computed.errors.into_iter().next() {
                 return Err(error.into());
             }

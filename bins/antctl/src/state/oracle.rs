@@ -2,8 +2,10 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
+use oracle::{Cluster, End};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -143,124 +145,6 @@ fn policy() -> impl Strategy<Value = NetworkPolicy> {
     )
 }
 
-/// One end of a connection.
-#[derive(Clone, Copy)]
-enum End<'a> {
-    Pod(&'a Pod),
-    Outside,
-}
-
-impl End<'_> {
-    fn ip(&self) -> &str {
-        match self {
-            End::Pod(pod) => &pod.status.pod_ips[0].ip,
-            End::Outside => OUTSIDE,
-        }
-    }
-}
-
-/// The documentation, read word for word.
-mod documented {
-    use super::*;
-
-    fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
-        selector.match_labels.iter().all(|(k, v)| labels.get(k) == Some(v))
-            && selector.match_expressions.iter().all(|e| match (e.operator.as_str(), labels.get(&e.key)) {
-                ("In", value) => value.is_some_and(|v| e.values.contains(v)),
-                ("NotIn", value) => !value.is_some_and(|v| e.values.contains(v)),
-                ("Exists", value) => value.is_some(),
-                (_, value) => value.is_none(),
-            })
-    }
-
-    fn peer_is(peer: &PolicyPeer, policy_namespace: &str, end: End<'_>) -> bool {
-        if let Some(block) = &peer.ip_block {
-            let ip: std::net::IpAddr = end.ip().parse().unwrap();
-            let within = |cidr: &String| cidr.parse::<ipnet::IpNet>().unwrap().contains(&ip);
-            return within(&block.cidr) && !block.except.iter().any(within);
-        }
-        let End::Pod(pod) = end else { return false };
-        let namespace = &pod.metadata.namespace;
-        let namespace_ok = match &peer.namespace_selector {
-            Some(selector) => selects(selector, &namespace_labels(namespace)),
-            None => namespace == policy_namespace,
-        };
-        namespace_ok && peer.pod_selector.as_ref().is_none_or(|s| selects(s, &pod.metadata.labels))
-    }
-
-    fn port_is(port: &PolicyPort, to: End<'_>, protocol: Protocol, number: u16) -> bool {
-        port.protocol == protocol.into()
-            && match (&port.port, port.end_port) {
-                (None, _) => true,
-                (Some(IntOrString::Int(first)), last) => (*first..=last.unwrap_or(*first)).contains(&i64::from(number)),
-                (Some(IntOrString::String(name)), _) => match to {
-                    End::Pod(pod) => pod.spec.containers[0]
-                        .ports
-                        .iter()
-                        .any(|p| p.name == *name && p.protocol == protocol && p.container_port == number),
-                    End::Outside => false,
-                },
-            }
-    }
-
-    fn is_about(policy: &NetworkPolicy, direction: &str) -> bool {
-        let types = &policy.spec.policy_types;
-        if types.is_empty() {
-            return direction == "Ingress" || !policy.spec.egress.is_empty();
-        }
-        types.iter().any(|t| t == direction)
-    }
-
-    /// Whether one direction of a connection is allowed at `end`, whose other end is `other`.
-    fn allows(
-        policies: &[NetworkPolicy],
-        direction: &str,
-        end: End<'_>,
-        other: End<'_>,
-        protocol: Protocol,
-        number: u16,
-    ) -> bool {
-        let End::Pod(pod) = end else { return true };
-        let mut isolated = false;
-        for policy in policies {
-            let namespace = &policy.metadata.namespace;
-            let applies = *namespace == pod.metadata.namespace
-                && selects(&policy.spec.pod_selector, &pod.metadata.labels)
-                && is_about(policy, direction);
-            if !applies {
-                continue;
-            }
-            isolated = true;
-            let rules: Vec<(&[PolicyPeer], &[PolicyPort])> = if direction == "Ingress" {
-                policy.spec.ingress.iter().map(|r| (&r.from[..], &r.ports[..])).collect()
-            } else {
-                policy.spec.egress.iter().map(|r| (&r.to[..], &r.ports[..])).collect()
-            };
-            let to = if direction == "Ingress" { end } else { other };
-            let allowed = rules.iter().any(|(peers, ports)| {
-                (peers.is_empty() || peers.iter().any(|p| peer_is(p, namespace, other)))
-                    && (ports.is_empty() || ports.iter().any(|p| port_is(p, to, protocol, number)))
-            });
-            if allowed {
-                return true;
-            }
-        }
-        !isolated
-    }
-
-    /// Whether a connection is allowed: going out where it starts, and coming in where it ends.
-    pub(super) fn connects(
-        policies: &[NetworkPolicy],
-        from: End<'_>,
-        to: End<'_>,
-        protocol: Protocol,
-        number: u16,
-    ) -> bool {
-        allows(policies, "Egress", from, to, protocol, number)
-            && allows(policies, "Ingress", to, from, protocol, number)
-    }
-}
-
 fn state(pods: &BTreeMap<(String, String), Pod>, policies: &[NetworkPolicy]) -> State {
     let text = "kind: NodeState\nnode: node1\ndatapath: netdev\n";
     let mut state = State::read("state", text).unwrap();
@@ -284,46 +168,51 @@ fn state(pods: &BTreeMap<(String, String), Pod>, policies: &[NetworkPolicy]) -> 
 }
 
 /// The Ethernet address that a state file gives a Pod.
-fn mac(ip: &str) -> String {
-    types::Mac::of_ip(ip.parse().unwrap()).to_string()
+fn mac(ip: IpAddr) -> String {
+    types::Mac::of_ip(ip).to_string()
 }
 
 #[test]
 fn flows_and_documentation_agree_about_every_connection() {
     let pods = pods();
-    let ofport: BTreeMap<&str, usize> =
-        (3..).zip(pods.values()).map(|(n, pod)| (pod.status.pod_ips[0].ip.as_str(), n)).collect();
+    let ofport: BTreeMap<IpAddr, usize> =
+        (3..).zip(pods.values()).map(|(n, pod)| (pod.status.pod_ips[0].ip.parse().unwrap(), n)).collect();
     let config = Config { cases: cases(), failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
     let judged = Cell::new((0, 0));
     let outcome = TestRunner::new(config).run(&vec(policy(), 0..4), |policies| {
         let compiled = state(&pods, &policies).compile().map_err(|e| TestCaseError::fail(format!("{e:#}")))?;
         let flows = compiled.flows().into_iter().map(|(flow, _)| flow);
         let mut simulator = Simulator::new(flows, []);
-        let ends: Vec<End<'_>> = pods.values().map(End::Pod).chain([End::Outside]).collect();
+        let end = |pod| End { pod: Some(pod), ip: pod.status.pod_ips[0].ip.parse().unwrap() };
+        let outside = End { pod: None, ip: OUTSIDE.parse().unwrap() };
+        let ends: Vec<End<'_>> = pods.values().map(end).chain([outside]).collect();
+        let cluster = Cluster {
+            namespaces: NAMESPACES.map(|name| (name.to_owned(), namespace_labels(name))).into(),
+            policies: policies.clone(),
+        };
         let mut client_port = 1024;
         for from in &ends {
             for to in &ends {
-                if from.ip() == to.ip() {
+                if from.ip == to.ip {
                     continue;
                 }
-                let (in_port, from_mac) = match from {
-                    End::Pod(_) => (ofport[from.ip()], mac(from.ip())),
-                    End::Outside => (2, GATEWAY_MAC.to_owned()),
+                let (in_port, from_mac) = match from.pod {
+                    Some(_) => (ofport[&from.ip], mac(from.ip)),
+                    None => (2, GATEWAY_MAC.to_owned()),
                 };
-                let to_mac = if matches!(to, End::Pod(_)) { mac(to.ip()) } else { GATEWAY_MAC.to_owned() };
+                let to_mac = if to.pod.is_some() { mac(to.ip) } else { GATEWAY_MAC.to_owned() };
                 for (protocol, number) in PROBES {
                     client_port += 1;
                     let word = if protocol == Protocol::Tcp { "tcp" } else { "udp" };
                     let flags = if protocol == Protocol::Tcp { ",tcp_flags=syn" } else { "" };
                     let packet = format!(
                         "in_port={in_port},{word},dl_src={from_mac},dl_dst={to_mac},nw_src={},nw_dst={},tp_src={client_port},tp_dst={number}{flags}",
-                        from.ip(),
-                        to.ip(),
+                        from.ip, to.ip,
                     );
                     let arrival: Arrival = packet.parse().unwrap();
                     let trace = simulator.run(Duration::from_secs(1), &arrival);
                     let passed = matches!(trace.verdict, Verdict::Sent(_));
-                    let documented = documented::connects(&policies, *from, *to, protocol, number);
+                    let documented = oracle::connects(&cluster, *from, *to, protocol, number);
                     prop_assert_eq!(passed, documented, "{}\n{}", packet, trace);
                     let (asked, allowed) = judged.get();
                     judged.set((asked + 1, allowed + usize::from(passed)));

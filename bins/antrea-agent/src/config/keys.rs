@@ -132,9 +132,6 @@ pub(crate) const KEYS: &[Key] = &[
 /// Keys that are read and checked, and that nothing in the agent uses yet. Whoever does takes his key away from here.
 pub(crate) const NOT_YET: &[&str] = &[
     "antreaClientConnection.kubeconfig",
-    "antreaProxy.proxyLoadBalancerIPs",
-    "antreaProxy.serviceProxyName",
-    "antreaProxy.skipServices",
 ];
 
 /// Antrea's features, with whether they are on where the file says nothing.

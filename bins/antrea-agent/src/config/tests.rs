@@ -74,6 +74,8 @@ antreaProxy:
   skipServices: ["kube-system/kube-dns", "10.96.0.1"]
   proxyLoadBalancerIPs: false
   serviceProxyName: mine
+  disableServiceHealthCheckServer: true
+  serviceHealthCheckServerBindAddress: "[::1]:10257"
 serviceCIDR: 10.0.0.0/16
 serviceCIDRv6: fd00:96::/112
 apiPort: 1234
@@ -108,6 +110,8 @@ kubeAPIServerOverride: https://192.0.2.9:6443
             proxy_load_balancer_ips: false,
             service_proxy_name: Some("mine".into()),
             default_load_balancer_mode: LoadBalancerMode::Nat,
+            disable_service_health_check_server: true,
+            service_health_check_server_bind_address: "[::1]:10257".parse().unwrap(),
         },
         service_cidr: "10.0.0.0/16".parse().unwrap(),
         service_cidr_v6: Some("fd00:96::/112".parse().unwrap()),

@@ -13,7 +13,8 @@ pub(crate) fn command(image: &str, command: &[String], arguments: &[String]) -> 
         ("nginx" | "httpd" | "caddy" | "whoami", _) => Ok(serve(&["--http", "80"])),
         ("agnhost", Some("netexec")) => {
             let (http, udp) = (flag("http-port").unwrap_or("8080"), flag("udp-port").unwrap_or("8081"));
-            Ok(serve(&["--http", http, "--udp", udp]))
+            let at = flag("udp-listen-addresses").map_or_else(Vec::new, |addresses| vec!["--udp-at", addresses]);
+            Ok(serve(&[&["--http", http, "--udp", udp], at.as_slice()].concat()))
         }
         ("agnhost", Some("serve-hostname")) => {
             let port = flag("port").unwrap_or("9376");
@@ -89,6 +90,10 @@ mod tests {
         assert_eq!(
             text(agnhost, &[], &["netexec", "--http-port=80"]),
             format!("{PROGRAM} internal serve --http 80 --udp 8081")
+        );
+        assert_eq!(
+            text(agnhost, &[], &["netexec", "--udp-listen-addresses=10.0.0.1,fd00::1"]),
+            format!("{PROGRAM} internal serve --http 8080 --udp 8081 --udp-at 10.0.0.1,fd00::1")
         );
         let words = text("localhost:5000/agnhost", &[], &["serve-hostname", "--port", "5"]);
         assert_eq!(words, format!("{PROGRAM} internal serve --http 5 --udp 5"));

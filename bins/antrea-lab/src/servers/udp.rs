@@ -1,14 +1,19 @@
 //! Answers datagrams: `hostname`, `clientip`, and `echo TEXT`; anything else is sent back as it is.
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use anyhow::{Context, Result};
 use tokio::net::UdpSocket;
 
-/// Serves for ever, IPv4 and IPv6.
-pub(crate) async fn serve(port: u16) -> Result<()> {
-    let bound = UdpSocket::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await;
-    let socket = bound.with_context(|| format!("cannot listen at UDP port {port}"))?;
+/// Serves for ever: at these addresses, or else at all, IPv4 and IPv6.
+pub(crate) async fn serve(port: u16, addresses: Vec<IpAddr>) -> Result<()> {
+    let addresses = if addresses.is_empty() { vec![Ipv6Addr::UNSPECIFIED.into()] } else { addresses };
+    futures::future::try_join_all(addresses.into_iter().map(|address| serve_at((address, port).into()))).await?;
+    Ok(())
+}
+
+async fn serve_at(address: SocketAddr) -> Result<()> {
+    let socket = UdpSocket::bind(address).await.with_context(|| format!("cannot listen at UDP {address}"))?;
     let mut buffer = vec![0; 65_536];
     loop {
         // A datagram that could not be delivered is reported to the next who asks; that is no reason to end.

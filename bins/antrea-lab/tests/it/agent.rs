@@ -13,12 +13,12 @@ use crate::lab::{Kube, Lab, PATIENCE, script};
 /// this package is tested alone, they are built if they are not there, and used as they are if they are.
 static BUILT: LazyLock<()> = LazyLock::new(|| {
     let lab = Path::new(env!("CARGO_BIN_EXE_antrea-lab"));
-    if ["antrea-agent", "antrea-cni"].iter().all(|name| lab.with_file_name(name).exists()) {
+    if ["antrea-agent", "antrea-cni", "antrea-controller"].iter().all(|name| lab.with_file_name(name).exists()) {
         return;
     }
     let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
     let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "--locked", "-p", "antrea-agent", "-p", "antrea-cni"]);
+    build.args(["build", "--quiet", "--locked", "-p", "antrea-agent", "-p", "antrea-cni", "-p", "antrea-controller"]);
     if lab.components().any(|part| part.as_os_str() == "release") {
         build.arg("--release");
     }

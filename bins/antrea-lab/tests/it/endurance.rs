@@ -26,7 +26,7 @@ const CHURN: usize = 6;
 const BACK: Duration = Duration::from_secs(1);
 
 /// A number, unless the environment says otherwise.
-fn times(variable: &str, otherwise: usize) -> usize {
+pub(crate) fn times(variable: &str, otherwise: usize) -> usize {
     std::env::var(variable).map_or(otherwise, |value| value.parse().unwrap())
 }
 
@@ -102,10 +102,23 @@ fn come_and_go(lab: &Lab, stop: &AtomicBool) -> usize {
     joined
 }
 
-fn kill(lab: &Lab, node: &str, name: &str) -> u32 {
+/// Kills a process of a Node, which has to be there.
+pub(crate) fn kill(lab: &Lab, node: &str, name: &str) -> u32 {
     let pid = until(format_args!("{name} runs on {node}"), PATIENCE, || lab.pid(node, name)).unwrap();
     lab.node(node, &["kill", "-KILL", &pid.to_string()]).unwrap();
+    // Else the next one might find a process that is about to end.
+    let ended = || lab.pid(node, name).is_none_or(|other| other != pid).then_some(());
+    until(format_args!("the end of {name} on {node}"), PATIENCE, ended).unwrap();
     pid
+}
+
+/// Stops what runs beside a test when the test ends, however it ends: else its threads would be waited for in vain.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn show(noticed: &Noticed) {
@@ -123,6 +136,7 @@ fn agents_killed_at_any_moment_lose_no_packet_and_leak_nothing() {
     let seed = u64::try_from(times("SEED", by_chance)).unwrap();
     let (stop, mut dice) = (AtomicBool::new(false), Dice(seed));
     let (made, joined) = std::thread::scope(|scope| {
+        let stops = Stops(&stop);
         let churn = scope.spawn(|| churn(&lab, &stop));
         let visits = scope.spawn(|| come_and_go(&lab, &stop));
         for number in 0..kills {
@@ -134,7 +148,7 @@ fn agents_killed_at_any_moment_lose_no_packet_and_leak_nothing() {
                 println!("{} of {kills} kills", number + 1);
             }
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stops);
         (churn.join().unwrap(), visits.join().unwrap())
     });
     println!("{kills} agents killed (seed {seed}), {made} Pods made, {joined} Nodes joined and left meanwhile");

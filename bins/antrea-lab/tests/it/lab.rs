@@ -1,5 +1,6 @@
 //! A lab for tests.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -103,15 +104,25 @@ impl Lab {
         said(&self.run("leave", [node]))
     }
 
-    /// The root of a Node's file system, as the host sees it.
-    pub(crate) fn root(&self, node: &str) -> PathBuf {
+    /// A Node's first process.
+    pub(crate) fn node_init(&self, node: &str) -> u32 {
         let text = std::fs::read_to_string(self.home().join("nodes").join(node).join("init.pid")).unwrap();
-        format!("/proc/{}/root", text.split(' ').next().unwrap()).into()
+        text.split(' ').next().unwrap().parse().unwrap()
     }
 
-    /// The network namespace of a Pod of [`pause`].
+    /// The root of a Node's file system, as the host sees it.
+    pub(crate) fn root(&self, node: &str) -> PathBuf {
+        format!("/proc/{}/root", self.node_init(node)).into()
+    }
+
+    /// The network namespace of a Pod of [`pause`] in the namespace `default`.
     pub(crate) fn netns(&self, node: &str, pod: &str) -> Netns {
-        let pid = self.home().join("nodes").join(node).join("pods/default").join(pod).join("c/pid");
+        self.netns_of(node, "default", pod)
+    }
+
+    /// The network namespace of a Pod whose container is called `c`.
+    pub(crate) fn netns_of(&self, node: &str, namespace: &str, pod: &str) -> Netns {
+        let pid = self.home().join("nodes").join(node).join("pods").join(namespace).join(pod).join("c/pid");
         let pid = std::fs::read_to_string(pid).unwrap();
         Netns::open(&self.root(node).join("proc").join(pid.trim()).join("ns/net")).unwrap()
     }
@@ -119,15 +130,20 @@ impl Lab {
     /// The process of that name in a Node, by the Node's number for it.
     pub(crate) fn pid(&self, node: &str, name: &str) -> Option<u32> {
         let processes = std::fs::read_dir(self.root(node).join("proc")).unwrap();
-        let is_it = |path: &Path| {
-            let read = |file: &str| std::fs::read_to_string(path.join(file)).unwrap_or_default();
-            // A zombie has ended.
-            read("comm").trim() == name && !read("stat").contains(") Z ")
-        };
-        processes.map(|entry| entry.unwrap()).find_map(|entry| {
-            let pid = entry.file_name().to_str()?.parse().ok()?;
-            is_it(&entry.path()).then_some(pid)
-        })
+        let named: BTreeMap<u32, u32> = processes
+            .filter_map(|entry| {
+                let entry = entry.unwrap();
+                let pid = entry.file_name().to_str()?.parse().ok()?;
+                let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+                let (head, rest) = stat.rsplit_once(')')?;
+                let mut rest = rest.split_whitespace();
+                // A zombie has ended.
+                let lives = rest.next()? != "Z";
+                (lives && head.split_once('(')?.1 == name).then(|| Some((pid, rest.next()?.parse().ok()?)))?
+            })
+            .collect();
+        // A child that is about to become another program still has the name of the one that starts it.
+        named.iter().find(|(_, parent)| !named.contains_key(parent)).map(|(pid, _)| *pid)
     }
 
     /// The API, for the administrator. A client belongs to the runtime that made it, so each test makes its own.

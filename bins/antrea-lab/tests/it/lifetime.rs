@@ -127,6 +127,15 @@ fn a_killed_supervisor_takes_all_processes_along_and_down_removes_the_rest() {
 }
 
 #[test]
+fn a_lab_whose_directory_somebody_has_removed_ends_all_the_same() {
+    let (lab, traces) = busy("lost");
+    let supervisor = Pid::from_raw(lab.supervisor().cast_signed());
+    fs::remove_dir_all(lab.base()).unwrap();
+    kill(supervisor, Signal::SIGTERM).unwrap();
+    traces.until_gone(lab.base());
+}
+
+#[test]
 fn a_killed_up_ends_the_lab_and_the_next_up_cleans() {
     let (mut lab, traces) = busy("orphaned");
     lab.process.kill().unwrap();

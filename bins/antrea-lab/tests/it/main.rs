@@ -24,6 +24,10 @@ mod network;
 #[cfg(test)]
 mod pods;
 #[cfg(test)]
+mod policies;
+#[cfg(test)]
+mod services;
+#[cfg(test)]
 mod streams;
 #[cfg(test)]
 mod traces;

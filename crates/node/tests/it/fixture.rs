@@ -40,6 +40,7 @@ pub(crate) fn own(mode: Mode) -> Own {
         no_snat: false,
         node_port_addresses: vec!["192.168.77.1".parse().unwrap(), "127.0.0.1".parse().unwrap()],
         service_cidrs: Vec::new(),
+        serving: proxy::Serving::default(),
     }
 }
 

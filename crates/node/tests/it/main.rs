@@ -10,4 +10,6 @@ mod order;
 #[cfg(test)]
 mod policies;
 #[cfg(test)]
+mod services;
+#[cfg(test)]
 mod switch;

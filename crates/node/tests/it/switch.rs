@@ -29,6 +29,7 @@ fn a_peer_is_reached_when_all_nodes_are_known_and_no_longer_when_it_is_gone() {
 fn services_wait_for_their_endpoints_so_that_a_restart_leads_nobody_astray() {
     let mut brain = Brain::new(own(Mode::Encap));
     let before = flows(&mut brain);
+    brain.handle(Event::Synced(Source::Nodes));
     brain.handle(set_service(service(1, 0)));
     brain.handle(Event::Synced(Source::Services));
     brain.handle(Event::EndpointSlice(Change::Set(slice(1, &[5]))));
@@ -97,6 +98,9 @@ fn a_node_that_makes_no_sense_is_named_and_the_others_work() {
     brain.handle(Event::Node(Change::Set(node_with("n2", "192.168.77.2", &["10.10.2.0/33".to_owned()]))));
     brain.handle(Event::Node(Change::Set(node_with("n3", "", &["10.10.3.0/24".to_owned()]))));
     brain.handle(Event::Node(Change::Set(node_with("n4", "192.168.77.4", &["10.10.4.0/31".to_owned()]))));
+    let mut lost = node(6);
+    lost.metadata.annotations.insert(types::node::TRANSPORT_ADDRESSES.into(), "192.168.77.6,eth1".into());
+    brain.handle(Event::Node(Change::Set(lost)));
     brain.handle(Event::Node(Change::Set(node(5))));
     let problems: Vec<String> = brain.problems().iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -105,6 +109,7 @@ fn a_node_that_makes_no_sense_is_named_and_the_others_work() {
             "Node n2: spec.podCIDRs: `10.10.2.0/33` is not a range of addresses, as 10.10.1.0/24 is",
             "Node n3: status.addresses: has no InternalIP, so there is no way to its Pods",
             "Node n4: spec.podCIDRs: 10.10.4.0/31 has no room for a gateway and a Pod",
+            "Node n6: metadata.annotations[node.antrea.io/transport-addresses]: `eth1` is not an address, as 192.168.1.1 is",
         ]
     );
     assert_eq!(brain.peers().keys().collect::<Vec<_>>(), ["n5"]);

@@ -1,6 +1,9 @@
 //! Services, as a Node balances them.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
+
+use ipnet::IpNet;
 
 use super::Protocol;
 
@@ -27,7 +30,7 @@ pub struct ServiceGroup {
 }
 
 /// Endpoints in order.
-pub type EndpointSet = std::collections::BTreeSet<Endpoint>;
+pub type EndpointSet = BTreeSet<Endpoint>;
 
 impl ServiceGroup {
     /// Open vSwitch 3.1 aborts when it lists groups of more than about a thousand buckets.
@@ -64,12 +67,16 @@ pub struct Frontend {
     pub protocol: Protocol,
     /// The port.
     pub port: u16,
-    /// The group of endpoints; without one, connections are refused.
+    /// The group of endpoints; without one, nobody takes connections here.
     pub group: Option<u32>,
+    /// Whether connections that no group takes are dropped, as there are endpoints elsewhere; otherwise they are refused.
+    pub drops: bool,
     /// Another group for clients within the cluster, which a policy of local endpoints does not bind.
     pub in_cluster_group: Option<u32>,
     /// Whether the client's address may be lost on the way to an endpoint on another Node.
     pub snat: bool,
     /// How long a client keeps its endpoint.
     pub affinity: Option<Affinity>,
+    /// The clients that may use it; all without it.
+    pub clients: Option<BTreeSet<IpNet>>,
 }

@@ -54,8 +54,14 @@ impl Cluster {
             let endpoints = service.groups.iter().flat_map(|group| &group.endpoints);
             flows.extend(endpoints.flat_map(|endpoint| compiler.endpoint(service.protocol, endpoint)));
         }
-        let frontends = self.services.iter().flat_map(|service| &service.frontends);
-        flows.extend((1..).zip(frontends).flat_map(|(cookie, frontend)| compiler.frontend(frontend, cookie)));
+        let frontends = self.services.iter().flat_map(|service| service.frontends.iter().map(move |f| (service, f)));
+        for (cookie, (service, frontend)) in (1..).zip(frontends) {
+            flows.extend(compiler.frontend(frontend, cookie));
+            if frontend.affinity.is_some() {
+                let endpoints = service.groups.iter().flat_map(|group| &group.endpoints).copied().collect();
+                flows.extend(compiler.remembered(frontend, &endpoints, cookie));
+            }
+        }
         flows.extend(self.rules.iter().flat_map(|rule| compiler.rule(rule)));
         flows.extend(self.isolated.iter().flat_map(|(direction, pod)| compiler.isolated(*direction, pod)));
         merge(flows)

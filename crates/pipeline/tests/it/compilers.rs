@@ -81,6 +81,8 @@ fn a_service_without_local_endpoints_refuses_clients_outside_only() {
         port: 30001,
         group: None,
         in_cluster_group: Some(9),
+        drops: false,
+        clients: None,
         snat: false,
         affinity: Some(Affinity { seconds: 300 }),
     };

@@ -27,7 +27,7 @@ const CRATES: &[(Class, &[&str])] = &[
     (Rim, &["ovs", "host", "k8s", "api", "telemetry", "apiserver"]),
     (Bin, &["antrea-controller", "antrea-agent", "antrea-cni", "antctl", "antrea-lab"]),
     (Bench, &["benches"]),
-    (Test, &["testkit", "compat"]),
+    (Test, &["testkit", "compat", "oracle"]),
 ];
 
 /// What a class may depend on, the rule in words, and what to do instead.
@@ -133,6 +133,8 @@ fn bad_edge(from: &Package, to: &Dependency) -> Option<String> {
         (Pure, _) if to.dev && from_class == Rim => None,
         // It sends requests to servers which others start, and waits as all tests do.
         (Test, "testkit") if from.name == "compat" => None,
+        // It judges the objects themselves.
+        (Leaf, "types") if from.name == "oracle" => None,
         (Test, _) => complaint("testkit is a dev-dependency only", "move it to [dev-dependencies]"),
         // The embedded Kubernetes API: whoever talks to Kubernetes is tested against it.
         (_, "apiserver") if to.dev && matches!(from_class, Rim | Bin) => None,

@@ -223,6 +223,8 @@ fn frontend(words: &mut Words<'_>) -> (Frontend, u64) {
         port: words.get("port"),
         group: words.opt("group"),
         in_cluster_group: words.opt("in-cluster"),
+        drops: false,
+        clients: None,
         snat: words.flag("snat"),
         affinity: words.opt("affinity").map(|seconds| Affinity { seconds }),
     };

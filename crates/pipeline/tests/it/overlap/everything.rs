@@ -129,6 +129,8 @@ fn service(protocol: Protocol, ipv6: bool, affinity: Option<Affinity>, group: u3
         port: if local { 81 } else { 80 },
         group: Some(if local { group + 1 } else { group }),
         in_cluster_group: local.then_some(group),
+        drops: false,
+        clients: None,
         snat: !local,
         affinity,
     };
@@ -136,6 +138,13 @@ fn service(protocol: Protocol, ipv6: bool, affinity: Option<Affinity>, group: u3
     for local in [false, true] {
         frontends.push(Frontend { in_cluster_group: None, ..frontend(FrontendKind::ClusterIp(address(96)), local) });
         frontends.push(frontend(FrontendKind::External(address(97)), local));
+        let ranges: [&str; 3] = if ipv6 {
+            ["fd00::/16", "fd00:1::/32", "fd01::/16"]
+        } else {
+            ["10.0.0.0/8", "10.1.0.0/16", "192.0.2.0/24"]
+        };
+        let clients = Some(ranges.iter().map(|range| range.parse().unwrap()).collect());
+        frontends.push(Frontend { clients, ..frontend(FrontendKind::External(address(99)), local) });
         if proxy_all {
             let port = u16::try_from(30000 + group + u32::from(local)).unwrap();
             frontends.push(Frontend { port, ..frontend(FrontendKind::NodePort { ipv6 }, local) });

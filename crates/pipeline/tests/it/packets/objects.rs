@@ -36,6 +36,8 @@ pub(super) fn frontend(kind: FrontendKind, port: u16, group: u32) -> Frontend {
         port,
         group: Some(group),
         in_cluster_group: None,
+        drops: false,
+        clients: None,
         snat: true,
         affinity: None,
     }

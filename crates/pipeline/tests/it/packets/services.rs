@@ -1,6 +1,7 @@
 //! Services: who connects to what, from where, and which addresses the endpoint and the client see.
 
 mod affinity;
+mod clients;
 mod cluster_ip;
 mod external;
 mod hairpin;

@@ -41,6 +41,8 @@ fn service(dice: &mut Dice, cluster: &Cluster, families: &[bool], n: usize) -> S
             port,
             group: id_of(if local { id + 1 } else { id }),
             in_cluster_group: if local && is_external { id_of(id) } else { None },
+            drops: false,
+            clients: None,
             snat: is_external && !local,
             affinity,
         }

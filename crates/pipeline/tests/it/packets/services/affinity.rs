@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use openflow::action::{Action, LearnSource, LearnSpec, Subfield};
 use openflow::field::Field;
-use pipeline::model::Endpoint;
+use pipeline::model::{Endpoint, FrontendKind};
 use testkit::wait::{PATIENCE, until};
 
 use super::{BY_CLUSTER_IP, BY_NODE_PORT, CLUSTER_IP, NODE_PORT};
@@ -91,6 +91,27 @@ fn a_client_whose_endpoint_is_gone_gets_another_and_keeps_that() {
         for port in 50004..50010 {
             assert_eq!(from_outside(&mut w, at(OUTSIDE, port)), (C.port, seen));
         }
+    }
+}
+
+#[test]
+fn a_client_does_not_keep_an_endpoint_that_only_another_service_still_has() {
+    let other = || {
+        let mut other = Service::of(FrontendKind::ClusterIp("10.96.0.11".parse().unwrap()), 80, &[local(B)]);
+        (other.groups[0].id, other.frontends[0].group) = (7, Some(7));
+        other
+    };
+    let mut w = World::with(|c| {
+        c.services = vec![Service::of(BY_CLUSTER_IP, 80, &[local(B)]).with_affinity(LONG), other()];
+    });
+    assert_eq!(from_pod_a(&mut w, 40000), B.port);
+    w.change(|c| c.services[0].set_endpoints(&[local(B), local(C)]));
+    for port in 40001..40005 {
+        assert_eq!(from_pod_a(&mut w, port), B.port);
+    }
+    w.change(|c| c.services[0].set_endpoints(&[local(C)]));
+    for port in 40005..40010 {
+        assert_eq!(from_pod_a(&mut w, port), C.port);
     }
 }
 

@@ -9,9 +9,9 @@ use openflow::field::Field;
 use pipeline::model::FrontendKind;
 
 use super::{BY_EXTERNAL_IP, BY_NODE_PORT, EXTERNAL_IP, NODE_PORT, Side, ask, converse};
-use crate::cluster::{Flows, Service};
-use crate::packets::frame::Packet;
-use crate::packets::frame::Step::Syn;
+use crate::cluster::{Flows, Service, key};
+use crate::packets::frame::Step::{Syn, SynAck};
+use crate::packets::frame::{Frame, Packet};
 use crate::packets::objects::{TARGET, elsewhere, local};
 use crate::packets::world::{
     A, B, HOST, NODE, OUTSIDE, PEER_MAC, REMOTE, SNAT, TO_NODE_2, VIRTUAL, VIRTUAL_MAC, World, at, from_gateway,
@@ -127,6 +127,10 @@ fn with_policy_local_and_no_local_endpoint_only_clients_in_the_cluster_are_serve
             let there = Packet::tcp(at(SNAT, own.port()), REMOTE.at(TARGET), Syn).between(HOST.mac, VIRTUAL_MAC);
             w.passes(HOST.port, from_host(syn(own, address)), TO_NODE_2, there);
         }
+
+        // The seed has one group for everybody.
+        w.edit(|flows| flows.retain(|(table, priority, _), _| (*table, *priority) != (41, 210)));
+        w.drops(A.port, to_gateway(A, syn(A.at(40003), from_pod)));
     }
 }
 
@@ -227,4 +231,24 @@ fn translated_clients_do_not_take_the_hosts_own_connections_d11() {
         ..client(B.at(TARGET))
     };
     converse(&mut w, &host, &pod_b(own));
+
+    // With the seed's flows clients get the gateway's own address, and one of them the answer that is for the host.
+    let mut w = World::with(|c| c.services.push(Service::of(BY_NODE_PORT, NODE_PORT, &[local(B)])));
+    w.edit(translate_to_the_gateway);
+    w.send(HOST.port, from_host(Packet::tcp(at(OUTSIDE, 50000), at(VIRTUAL, NODE_PORT), Syn)));
+    w.send(HOST.port, Packet::tcp(own, B.at(TARGET), Syn).between(HOST.mac, B.mac));
+    let answer = Packet::tcp(B.at(TARGET), own, SynAck).between(B.mac, HOST.mac);
+    let came = w.send(B.port, answer.clone());
+    assert!(!came.contains(&(HOST.port, Frame::Ip(answer))), "{came:?}");
+}
+
+/// The seed's translation of clients: to the gateway's address.
+fn translate_to_the_gateway(flows: &mut Flows) {
+    let as_seed = |flow: &openflow::flow::Flow| flow.to_string().replace("10.10.0.254", "10.10.0.1");
+    let texts: Vec<String> = flows.values().filter(|flow| [24, 106].contains(&flow.table)).map(as_seed).collect();
+    flows.retain(|(table, _, _), _| ![24, 106].contains(table));
+    for text in texts {
+        let flow: openflow::flow::Flow = text.parse().unwrap();
+        flows.insert(key(&flow), flow);
+    }
 }

@@ -1,0 +1,222 @@
+//! Many Services, served by the agent and by kube-proxy (nftables) in turn, against the same API with the same objects: until all are
+//! reached, until one change takes effect, memory. Then a Pod asks another, directly and by a Service's address.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use benches::node::{Node, Sandbox, Site};
+use benches::services::{self, addresses, answer, cluster_ip, until_changed, until_reached};
+use benches::{Figure, Goal, median, progress, report};
+use serde_json::json;
+use testkit::Netns;
+use testkit::process::{Process, run};
+use testkit::wait::until;
+
+/// Services, unless the environment variable `SERVICES` says otherwise.
+const SERVICES: u16 = 10_000;
+/// How often one is changed.
+const CHANGES: usize = 20;
+const PATIENCE: Duration = Duration::from_secs(300);
+/// How long requests and connections are counted.
+const TIME: Duration = Duration::from_secs(3);
+
+fn main() -> Result<()> {
+    let count: u16 = match std::env::var("SERVICES") {
+        Ok(text) => text.parse().with_context(|| format!("SERVICES: `{text}` is no number up to 40000"))?,
+        Err(_) => SERVICES,
+    };
+    let site = Site::new(0)?;
+    for address in addresses() {
+        site.outside().add_address("eth0", &format!("{address}/16"))?;
+    }
+    // Whoever translates in the kernel asks for a route before.
+    site.netns().ip(["route", "add", "default", "via", "192.168.77.101"])?;
+    progress(&format!("{count} Services with {} endpoints each", services::ENDPOINTS));
+    services::create(site.api(), count)?;
+    let asked: Vec<u16> = (0..20).map(|n| n * (count - 1) / 19).collect();
+    for service in &asked {
+        answer(site.outside(), *service)?;
+    }
+
+    let peer = kube_proxy(&site, &asked)?;
+    progress("antrea-agent, from cold");
+    let start = Instant::now();
+    let node = site.start("antreaProxy: {proxyAll: true}\n")?;
+    let log = || node.log();
+    until_reached(node.site().netns(), &asked, PATIENCE).with_context(log)?;
+    let cold = start.elapsed();
+    node.wait_ready(0)?;
+    let ours = Measured { cold, change: changes(node.site(), &asked)?, rss: node.agent_rss()? };
+    let figure = |name, unit, value: fn(&Measured) -> f64, goal| {
+        report(&Figure { name, unit, ours: value(&ours), peer: peer.as_ref().map(value), goal: Some(goal) });
+    };
+    figure("cold-sync", "s", |measured| measured.cold.as_secs_f64(), Goal::Ratio(0.3));
+    figure("one-change", "ms", |measured| measured.change * 1e3, Goal::Ours(5.0));
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    figure("rss", "MB", |measured| measured.rss as f64 / 1e6, Goal::Ratio(0.5));
+    datapath(&node)
+}
+
+struct Measured {
+    cold: Duration,
+    change: f64,
+    rss: u64,
+}
+
+/// How long a change of one Service takes until it has an effect, in seconds.
+fn changes(site: &Site, asked: &[u16]) -> Result<f64> {
+    let mut times = Vec::new();
+    for (n, service) in asked.iter().cycle().take(CHANGES).enumerate() {
+        let later = n < asked.len();
+        let start = Instant::now();
+        services::change(site.api(), *service, later)?;
+        until_changed(site.netns(), *service, later, PATIENCE)?;
+        times.push(start.elapsed());
+    }
+    Ok(median(&times))
+}
+
+/// The same of kube-proxy; nothing where it was not built.
+fn kube_proxy(site: &Site, asked: &[u16]) -> Result<Option<Measured>> {
+    let Some(program) = find_kube_proxy() else {
+        progress("there is no kube-proxy to compare with: `make kubernetes` builds it");
+        return Ok(None);
+    };
+    progress("kube-proxy, from cold");
+    let log_file = site.dir().join("kube-proxy.log");
+    let mut command = site.netns().command(program);
+    command.arg("--kubeconfig").arg(site.dir().join("kubeconfig"));
+    command.args(["--proxy-mode=nftables", "--hostname-override=n1", "--cluster-cidr=10.10.0.0/16"]);
+    // A namespace cannot set what counts for the whole machine.
+    command.args(["--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0s"]);
+    command.args(["--conntrack-tcp-timeout-close-wait=0s", "--healthz-bind-address=127.0.0.1:10256"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&log_file)?);
+    let start = Instant::now();
+    let process = Process::spawn(command)?;
+    let log = || fs::read_to_string(&log_file).unwrap_or_default();
+    until_reached(site.netns(), asked, PATIENCE).with_context(log)?;
+    let cold = start.elapsed();
+    let measured = Measured { cold, change: changes(site, asked)?, rss: process.rss()? };
+    drop(process);
+    // It leaves its rules behind when it ends.
+    run(site.netns().command("nft").args(["flush", "ruleset"]), None)?;
+    Ok(Some(measured))
+}
+
+fn find_kube_proxy() -> Option<PathBuf> {
+    let cache = PathBuf::from(std::env::var_os("HOME")?).join(".cache/antrea-rs/kubernetes");
+    let versions = fs::read_dir(cache).ok()?.filter_map(|entry| Some(entry.ok()?.path().join("kube-proxy")));
+    versions.filter(|program| program.exists()).max()
+}
+
+/// A Pod asks another one, directly and by a Service's address, in turn.
+fn datapath(node: &Node) -> Result<()> {
+    progress("a Pod asks another, directly and by a Service");
+    let plugin = node.antrea()?;
+    let (client, server) = (Sandbox::new(1)?, Sandbox::new(2)?);
+    for sandbox in [&client, &server] {
+        node.call(&plugin, "ADD", sandbox)?;
+    }
+    let address = address_of(server.netns())?;
+    let local = node.site().api().local();
+    let service: IpAddr = cluster_ip(40_000);
+    local.create(
+        "v1",
+        "services",
+        "default",
+        json!({
+            "metadata": {"name": "pod"}, "spec": {"clusterIP": service, "ports": [{"port": 7, "protocol": "TCP"}]},
+        }),
+    )?;
+    local.create(
+        "discovery.k8s.io/v1",
+        "endpointslices",
+        "default",
+        json!({
+            "metadata": {"name": "pod-x", "labels": {"kubernetes.io/service-name": "pod"}}, "addressType": "IPv4",
+            "ports": [{"port": 7, "protocol": "TCP"}],
+            "endpoints": [{"addresses": [address], "conditions": {"ready": true}, "nodeName": "n1"}],
+        }),
+    )?;
+    echo(server.netns(), SocketAddr::new(address, 7))?;
+    let (direct, balanced) = (SocketAddr::new(address, 7), SocketAddr::new(service, 7));
+    for to in [direct, balanced] {
+        until(format!("an echo of {to}"), PATIENCE, || client.netns().run(|| requests(to, Duration::ZERO)).ok()?.ok())?;
+    }
+    let mut rates = [[0.0; 2]; 2];
+    // In turn, so that both have their share of what else the machine does.
+    for _ in 0..3 {
+        for (to, rates) in [direct, balanced].into_iter().zip(&mut rates) {
+            let [requests_a_second, connections_a_second] = rates;
+            *requests_a_second += client.netns().run(|| requests(to, TIME))?? / 3.0;
+            *connections_a_second += client.netns().run(|| connections(to, TIME))?? / 3.0;
+        }
+    }
+    let [direct, balanced] = rates;
+    for (name, ours, peer) in [("clusterip-rr", balanced[0], direct[0]), ("clusterip-crr", balanced[1], direct[1])] {
+        report(&Figure { name, unit: "/s", ours, peer: Some(peer), goal: Some(Goal::Least(0.85)) });
+    }
+    Ok(())
+}
+
+fn address_of(netns: &Netns) -> Result<IpAddr> {
+    let text = netns.ip(["-4", "-br", "addr", "show", "eth0"])?;
+    let net = text.split_whitespace().nth(2).context("the Pod has no address")?;
+    Ok(net.split('/').next().unwrap_or(net).parse()?)
+}
+
+/// Echoes one byte at a time.
+fn echo(at: &Netns, address: SocketAddr) -> Result<()> {
+    let listener = at.run(|| TcpListener::bind(address))??;
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let _ = stream.set_nodelay(true);
+                let mut byte = [0];
+                while stream.read_exact(&mut byte).and_then(|()| stream.write_all(&byte)).is_ok() {}
+            });
+        }
+    });
+    Ok(())
+}
+
+fn exchange(stream: &mut TcpStream) -> Result<()> {
+    let mut byte = [7];
+    stream.write_all(&byte)?;
+    stream.read_exact(&mut byte)?;
+    ensure!(byte == [7], "that was no echo");
+    Ok(())
+}
+
+/// Requests a second on one connection.
+fn requests(to: SocketAddr, time: Duration) -> Result<f64> {
+    let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(1))?;
+    stream.set_nodelay(true)?;
+    exchange(&mut stream)?;
+    a_second(time, || exchange(&mut stream))
+}
+
+/// Connections a second, with one request each.
+fn connections(to: SocketAddr, time: Duration) -> Result<f64> {
+    a_second(time, || exchange(&mut TcpStream::connect_timeout(&to, Duration::from_secs(1))?))
+}
+
+fn a_second(time: Duration, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
+    let (start, mut done) = (Instant::now(), 0.0);
+    while start.elapsed() < time {
+        work()?;
+        done += 1.0;
+    }
+    if time.is_zero() {
+        return Ok(0.0);
+    }
+    if done == 0.0 {
+        bail!("nothing was done in {time:?}");
+    }
+    Ok(done / start.elapsed().as_secs_f64())
+}

@@ -1,0 +1,110 @@
+//! Many Services to measure: their objects, those who answer for some of them, and who asks.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use apiserver::{ApiServer, Patch};
+use serde_json::{Value, json};
+use testkit::Netns;
+
+/// Endpoints of each Service.
+pub const ENDPOINTS: u8 = 5;
+/// How long a connection may take, where a Service is there.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The last byte of the address of the first endpoint, and of the one that comes later.
+const FIRST: u8 = 101;
+const LATER: u8 = FIRST + ENDPOINTS;
+
+/// The addresses of all endpoints, which the port tells apart.
+pub fn addresses() -> Vec<Ipv4Addr> {
+    (FIRST..=LATER).map(|last| Ipv4Addr::new(192, 168, 77, last)).collect()
+}
+
+/// The port of a Service's endpoints.
+fn target(service: u16) -> u16 {
+    20_000 + service
+}
+
+/// Where a Service is.
+pub fn cluster_ip(service: u16) -> IpAddr {
+    let [high, low] = service.to_be_bytes();
+    Ipv4Addr::new(10, 96, 1 + high, low).into()
+}
+
+/// Makes so many Services.
+pub fn create(api: &ApiServer, count: u16) -> Result<()> {
+    let local = api.local();
+    for service in 0..count {
+        let name = format!("s{service}");
+        let spec = json!({"clusterIP": cluster_ip(service), "ports": [{"port": 80, "protocol": "TCP"}]});
+        local.create("v1", "services", "default", json!({"metadata": {"name": name}, "spec": spec}))?;
+        let slice = json!({
+            "metadata": {"name": format!("{name}-x"), "labels": {"kubernetes.io/service-name": name}},
+            "addressType": "IPv4", "ports": [{"port": target(service), "protocol": "TCP"}],
+            "endpoints": endpoints(FIRST..LATER),
+        });
+        local.create("discovery.k8s.io/v1", "endpointslices", "default", slice)?;
+    }
+    Ok(())
+}
+
+fn endpoints(last: impl Iterator<Item = u8>) -> Vec<Value> {
+    last.map(|last| json!({"addresses": [Ipv4Addr::new(192, 168, 77, last)], "conditions": {"ready": true}})).collect()
+}
+
+/// Gives a Service one other endpoint in the place of all, or all of them back.
+pub fn change(api: &ApiServer, service: u16, later: bool) -> Result<()> {
+    let endpoints = if later { endpoints(LATER..=LATER) } else { endpoints(FIRST..LATER) };
+    let (name, patch) = (format!("s{service}-x"), json!({"endpoints": endpoints}));
+    api.local().patch("discovery.k8s.io/v1", "endpointslices", "default", &name, "", Patch::Merge, &patch)?;
+    Ok(())
+}
+
+/// Answers for a Service: each endpoint tells the last byte of its address.
+pub fn answer(at: &Netns, service: u16) -> Result<()> {
+    for address in addresses() {
+        let listener = at.run(|| TcpListener::bind((address, target(service))))??;
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                // A client that is gone does not need to know.
+                let _ = stream.write_all(&[address.octets()[3]]);
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Who answers for a Service.
+fn ask(service: u16) -> Option<u8> {
+    let mut stream = TcpStream::connect_timeout(&SocketAddr::new(cluster_ip(service), 80), PATIENCE).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let mut byte = [0];
+    stream.read_exact(&mut byte).ok()?;
+    byte.first().copied()
+}
+
+/// Waits until all of these are reached from a namespace.
+pub fn until_reached(from: &Netns, services: &[u16], patience: Duration) -> Result<()> {
+    let end = Instant::now() + patience;
+    let all = || services.iter().all(|service| until(end, || ask(*service).is_some()));
+    from.run(all)?.then_some(()).with_context(|| format!("not all Services are reached within {patience:?}"))
+}
+
+/// Waits until a Service leads to the endpoint that comes later, or no longer does.
+pub fn until_changed(from: &Netns, service: u16, later: bool, patience: Duration) -> Result<()> {
+    let end = Instant::now() + patience;
+    let changed = || until(end, || ask(service).is_some_and(|last| (last == LATER) == later));
+    from.run(changed)?.then_some(()).with_context(|| format!("no change within {patience:?}"))
+}
+
+fn until(end: Instant, so: impl Fn() -> bool) -> bool {
+    while Instant::now() < end {
+        if so() {
+            return true;
+        }
+        std::thread::yield_now();
+    }
+    false
+}

@@ -1,0 +1,131 @@
+//! NetworkPolicies with packets: nine Pods in three namespaces on three Nodes, everybody to everybody, beside the documentation.
+
+mod outages;
+mod probes;
+mod world;
+
+use serde_json::{Value, json};
+
+use world::World;
+
+/// What is done to a cluster, one after the other; after each, every connection is tried.
+enum Step {
+    /// A policy of this namespace and name is like this from now on.
+    Policy(&'static str, &'static str, Value),
+    PolicyGone(&'static str, &'static str),
+    /// A Pod has this label from now on, or no longer has it.
+    PodLabel(&'static str, &'static str, &'static str, Option<&'static str>),
+    /// A namespace has this label from now on, or no longer has it.
+    NamespaceLabel(&'static str, &'static str, Option<&'static str>),
+}
+use Step::{NamespaceLabel, PodLabel, Policy, PolicyGone};
+
+fn pod(name: &str) -> Value {
+    json!({"podSelector": {"matchLabels": {"pod": name}}})
+}
+
+fn namespace(name: &str) -> Value {
+    json!({"namespaceSelector": {"matchLabels": {"ns": name}}})
+}
+
+/// Every shape of the API's documentation, what overlaps and what changes.
+fn steps() -> Vec<(&'static str, Step)> {
+    let a = json!({"matchLabels": {"pod": "a"}});
+    let ingress = |from: Value| json!({"podSelector": a, "ingress": [{"from": from}]});
+    let both = json!({"podSelector": {"matchLabels": {"pod": "b"}}, "namespaceSelector": {"matchLabels": {"ns": "y"}}});
+    vec![
+        ("default deny of what comes in", Policy("x", "p", json!({"podSelector": {}, "policyTypes": ["Ingress"]}))),
+        ("and another that allows all of it", Policy("x", "q", json!({"podSelector": {}, "ingress": [{}]}))),
+        ("the first is gone, and nothing changes", PolicyGone("x", "p")),
+        ("default deny of what goes out", Policy("x", "q", json!({"podSelector": {}, "policyTypes": ["Egress"]}))),
+        ("of both", Policy("x", "q", json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}))),
+        ("Pods of the own namespace", Policy("x", "q", ingress(json!([pod("b")])))),
+        ("a Pod changes its label", PodLabel("x", "c", "pod", Some("b"))),
+        ("and back", PodLabel("x", "c", "pod", Some("c"))),
+        ("Pods of other namespaces", Policy("x", "q", ingress(json!([namespace("y")])))),
+        ("a namespace changes its label", NamespaceLabel("z", "ns", Some("y"))),
+        ("and back", NamespaceLabel("z", "ns", Some("z"))),
+        ("both selectors together", Policy("x", "q", ingress(json!([both])))),
+        ("either selector", Policy("x", "q", ingress(json!([pod("b"), namespace("y")])))),
+        (
+            "expressions",
+            Policy(
+                "x",
+                "q",
+                ingress(json!([
+                    {"namespaceSelector": {"matchExpressions": [{"key": "ns", "operator": "NotIn", "values": ["x", "y"]}]}},
+                    {"podSelector": {"matchExpressions": [
+                        {"key": "pod", "operator": "In", "values": ["b", "c"]},
+                        {"key": "special", "operator": "Exists"},
+                    ]}},
+                ])),
+            ),
+        ),
+        ("a label that was asked for", PodLabel("x", "c", "special", Some("yes"))),
+        ("and is gone", PodLabel("x", "c", "special", None)),
+        (
+            "addresses with a hole, and a port",
+            Policy(
+                "x",
+                "q",
+                json!({"podSelector": {}, "ingress": [{
+                    "from": [{"ipBlock": {"cidr": "10.10.0.0/16", "except": ["10.10.2.0/24"]}}], "ports": [{"port": 80}],
+                }]}),
+            ),
+        ),
+        (
+            "a port of UDP and a range",
+            Policy(
+                "x",
+                "q",
+                json!({"podSelector": {}, "ingress": [
+                    {"ports": [{"port": 81, "protocol": "UDP"}]}, {"from": [namespace("z")], "ports": [{"port": 1, "endPort": 80}]},
+                ]}),
+            ),
+        ),
+        (
+            "ports by name, in and out",
+            Policy(
+                "x",
+                "q",
+                json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [{"ports": [{"port": "web"}]}], "egress": [
+                    {"to": [namespace("y")], "ports": [{"port": "web"}, {"port": 81, "protocol": "UDP"}]},
+                ]}),
+            ),
+        ),
+        (
+            "where it leads is closed too",
+            Policy("y", "r", json!({"podSelector": a, "ingress": [{"from": [namespace("z")]}]})),
+        ),
+        ("a second policy for the same Pods opens more", Policy("y", "s", ingress(json!([namespace("x")])))),
+        ("and is gone", PolicyGone("y", "s")),
+        (
+            "rules of a direction that the policy is not about",
+            Policy(
+                "x",
+                "q",
+                json!({"podSelector": {}, "policyTypes": ["Egress"], "ingress": [], "egress": [{"to": [namespace("x")]}]}),
+            ),
+        ),
+        ("all gone: one", PolicyGone("x", "q")),
+        ("all gone: two", PolicyGone("y", "r")),
+    ]
+}
+
+#[test]
+fn every_connection_is_as_the_documentation_says() {
+    let mut world = World::start();
+    let mut allowed = (0, 0);
+    for (what, step) in steps() {
+        match step {
+            Policy(namespace, name, spec) => world.policy(namespace, name, &spec),
+            PolicyGone(namespace, name) => world.policy_gone(namespace, name),
+            PodLabel(namespace, name, key, value) => world.pod_label(namespace, name, key, value),
+            NamespaceLabel(namespace, key, value) => world.namespace_label(namespace, key, value),
+        }
+        let (of, all) = world.agrees(what);
+        println!("{what}: {of} of {all} connections are allowed, as documented");
+        allowed = (allowed.0 + of, allowed.1 + all);
+    }
+    assert!(0 < allowed.0 && allowed.0 < allowed.1, "{allowed:?}");
+}

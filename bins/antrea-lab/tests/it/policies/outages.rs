@@ -1,0 +1,206 @@
+//! Agents and controllers are killed while policies change: what is allowed goes on, and what is not never begins.
+//!
+//! A few times in `make test`; `make lab-long` sets `POLICY_KILLS` for many.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use testkit::Netns;
+use testkit::wait::until;
+use types::meta::Protocol;
+
+use super::probes::reached;
+use crate::agent::network;
+use crate::endurance::{kill as kill_in, times};
+use crate::lab::{Kube, Lab, PATIENCE};
+use crate::streams::{Noticed, Stream};
+
+const NODES: [&str; 2] = ["node-1", "node-2"];
+/// The kernel keeps this much of a program's name.
+const CONTROLLER: &str = "antrea-controll";
+/// How often somebody knocks where he is not let in.
+const KNOCK: Duration = Duration::from_millis(5);
+
+/// Somebody who knocks again and again, and who counts whether it is heard.
+struct Knocker {
+    stop: Arc<AtomicBool>,
+    heard: Arc<AtomicUsize>,
+    threads: Vec<JoinHandle<usize>>,
+}
+
+impl Knocker {
+    fn start(from: &Netns, to: &Netns, address: &str) -> Self {
+        let inside = to.run(|| UdpSocket::bind("0.0.0.0:9")).unwrap().unwrap();
+        let outside = from.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
+        outside.connect((address, 9)).unwrap();
+        inside.set_read_timeout(Some(KNOCK * 20)).unwrap();
+        outside.set_read_timeout(Some(KNOCK)).unwrap();
+        let (stop, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (stops, hears) = (Arc::clone(&stop), Arc::clone(&heard));
+        let listens = std::thread::spawn(move || {
+            while !stops.load(Ordering::Relaxed) {
+                if inside.recv(&mut [0; 8]).is_ok() {
+                    hears.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            0
+        });
+        let stops = Arc::clone(&stop);
+        let knocks = std::thread::spawn(move || {
+            let mut count = 0;
+            while !stops.load(Ordering::Relaxed) {
+                count += usize::from(outside.send(b"knock").is_ok());
+                // Nobody answers: this is the pause between two.
+                let _ = outside.recv(&mut [0; 8]);
+            }
+            count
+        });
+        Self { stop, heard, threads: vec![listens, knocks] }
+    }
+
+    /// How often it was knocked, and how often that was heard.
+    fn end(self) -> (usize, usize) {
+        self.stop.store(true, Ordering::Relaxed);
+        let knocks = self.threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+        (knocks, self.heard.load(Ordering::Relaxed))
+    }
+}
+
+fn labelled(node: &str, app: &str) -> Value {
+    json!({"metadata": {"labels": {"app": app}}, "spec": {"nodeName": node, "containers": [{"name": "c", "image": "pause"}]}})
+}
+
+fn allow(to: &str, from: &str) -> Value {
+    let peer = json!({"podSelector": {"matchLabels": {"app": from}}});
+    json!({"spec": {"podSelector": {"matchLabels": {"app": to}}, "policyTypes": ["Ingress"], "ingress": [{"from": [peer]}]}})
+}
+
+fn set_policy(api: &Kube, name: &str, policy: Value) {
+    api.put("default", "networking.k8s.io/v1", "NetworkPolicy", name, policy);
+}
+
+/// The controllers that run, by the numbers of their processes.
+fn controllers(lab: &Lab) -> Vec<i32> {
+    let supervisor = lab.supervisor().to_string();
+    let read = |pid: i32, file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let is_ours = |pid: &i32| {
+        let stat = read(*pid, "stat");
+        let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+        read(*pid, "comm").trim() == CONTROLLER && fields.next() != Some("Z") && fields.next() == Some(&supervisor)
+    };
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let mut found: Vec<i32> = all.filter(is_ours).collect();
+    found.sort_unstable();
+    found
+}
+
+/// Ends when every agent follows a controller.
+fn until_followed(lab: &Lab) {
+    for node in NODES {
+        let ask = "curl -s -H \"Authorization: Bearer $(cat /var/run/antrea/loopback-client-token)\" \
+                   http://127.0.0.1:10350/v1/agentinfo";
+        let follows = || {
+            let told: Value = serde_json::from_str(&lab.node(node, &["sh", "-c", ask]).ok()?).ok()?;
+            told["controller"].is_string().then_some(())
+        };
+        until(format_args!("the agent of {node} follows a controller"), PATIENCE, follows).unwrap();
+    }
+}
+
+/// Policies about the same Pods come, change and go.
+fn churn(lab: &Lab, stop: &AtomicBool) -> usize {
+    let (api, mut steps) = (lab.api(), 0);
+    while !stop.load(Ordering::Relaxed) {
+        let name = format!("churn-{}", steps % 3);
+        set_policy(&api, &name, allow("web", if steps % 2 == 0 { "nobody" } else { "client" }));
+        if steps % 5 == 4 {
+            api.remove("default", "networking.k8s.io/v1", "NetworkPolicy", &name);
+        }
+        steps += 1;
+        // As fast as the API is; agents follow as they can.
+        std::thread::yield_now();
+    }
+    steps
+}
+
+#[test]
+fn agents_and_controllers_killed_open_no_hole_and_close_none() {
+    let kills = times("POLICY_KILLS", 4);
+    let (lab, api) = network("outages", 2, &["--controllers", "2"]);
+    set_policy(&api, "web", allow("web", "client"));
+    let pods = [("web", "node-1"), ("client", "node-2"), ("stranger", "node-2"), ("near", "node-1")];
+    let ready = pods.map(|(name, node)| {
+        api.put("default", "v1", "Pod", name, labelled(node, name));
+        (node, name)
+    });
+    let [web, client, stranger, near] = ready.map(|(node, name)| {
+        let address = api.until_ready(name).remove(0);
+        (lab.netns(node, name), address)
+    });
+    let target = (web.1.parse().unwrap(), Protocol::Tcp, 7);
+    let server = web.0.run(|| std::net::TcpListener::bind("0.0.0.0:7")).unwrap().unwrap();
+    until("the client is let in", PATIENCE, || reached(&client.0, &[target]).contains(&target).then_some(())).unwrap();
+    assert!(reached(&stranger.0, &[target]).is_empty(), "and the stranger is not");
+    drop(server);
+
+    let streams = [
+        Stream::udp("allowed", &client.0, &web.0, &web.1),
+        Stream::tcp("allowed", &client.0, &web.0, &web.1),
+        Stream::udp("nobody's business", &near.0, &client.0, &client.1),
+    ];
+    let knocker = Knocker::start(&stranger.0, &web.0, &web.1);
+    let stop = AtomicBool::new(false);
+    let steps = std::thread::scope(|scope| {
+        let churn = scope.spawn(|| churn(&lab, &stop));
+        for number in 0..kills {
+            until_followed(&lab);
+            match number % 3 {
+                0 => drop(kill_in(&lab, NODES[number / 3 % 2], "antrea-agent")),
+                1 => {
+                    let running =
+                        until("two controllers", PATIENCE, || Some(controllers(&lab)).filter(|all| all.len() == 2));
+                    kill(Pid::from_raw(running.unwrap()[number / 3 % 2]), Signal::SIGKILL).unwrap();
+                }
+                _ => {
+                    for pid in controllers(&lab) {
+                        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+                    }
+                    kill_in(&lab, NODES[number / 3 % 2], "antrea-agent");
+                }
+            }
+        }
+        until_followed(&lab);
+        stop.store(true, Ordering::Relaxed);
+        churn.join().unwrap()
+    });
+    let (knocks, heard) = knocker.end();
+    println!(
+        "{kills} kills, {steps} changes of policies; {knocks} packets that are not allowed, {heard} of them heard"
+    );
+    assert!(heard == 0 && knocks > 100, "{heard} of {knocks}");
+    for stream in streams {
+        let Noticed { what, sent, lost, longest, outcome } = stream.end();
+        println!("{what}: {sent} messages, {} lost, at most {longest:.0?} between two echoes", lost.len());
+        assert_eq!((lost, outcome), (Vec::new(), Ok(())), "{what}");
+    }
+
+    // One of two controllers dies, and a new policy is in force all the same.
+    let running = until("two controllers", PATIENCE, || Some(controllers(&lab)).filter(|all| all.len() == 2)).unwrap();
+    let killed = Instant::now();
+    kill(Pid::from_raw(running[0]), Signal::SIGKILL).unwrap();
+    set_policy(
+        &api,
+        "client",
+        json!({"spec": {"podSelector": {"matchLabels": {"app": "client"}}, "policyTypes": ["Ingress"]}}),
+    );
+    let _server = client.0.run(|| std::net::TcpListener::bind("0.0.0.0:7")).unwrap().unwrap();
+    let target = (client.1.parse().unwrap(), Protocol::Tcp, 7);
+    until("the new policy is enforced", PATIENCE, || reached(&near.0, &[target]).is_empty().then_some(())).unwrap();
+    println!("a policy made as a controller died was seen enforced after {:.1?}", killed.elapsed());
+}

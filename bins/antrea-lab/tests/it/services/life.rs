@@ -1,0 +1,140 @@
+//! What happens to Services while they are used: connections spread, clients keep their endpoints, endpoints go.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::json;
+use testkit::wait::until;
+
+use super::world::{World, ask, connect, times, udp_socket};
+use super::{place, service, set_ingress};
+use crate::lab::PATIENCE;
+
+/// Whether counts are as even as chance would have it: no more than `sigmas` from the mean.
+fn assert_even(counts: &BTreeMap<u16, usize>, of: usize, sigmas: f64) {
+    let (total, share) = (counts.values().sum::<usize>() as f64, 1.0 / of as f64);
+    let (mean, sigma) = (total * share, (total * share * (1.0 - share)).sqrt());
+    println!("{total} connections, {mean:.0} +- {sigma:.1} each: {:?}", counts.values().collect::<Vec<_>>());
+    assert_eq!(counts.len(), of, "{counts:?}");
+    let worst = counts.values().map(|count| (*count as f64 - mean).abs() / sigma).fold(0.0, f64::max);
+    assert!(worst <= sigmas, "{worst:.1} sigma from the mean: {counts:?}");
+}
+
+#[test]
+fn connections_spread_evenly_and_clients_who_are_remembered_keep_their_endpoint() {
+    let world = World::start("spread", 10);
+    let connections = times("CONNECTIONS", 2000);
+    let tcp = world.service("tcp", "TCP", json!({}), 10);
+    let udp = world.service("udp", "UDP", json!({}), 10);
+    let mut counts = BTreeMap::new();
+    for _ in 0..connections {
+        *counts.entry(connect(&world.client, tcp).unwrap().0).or_insert(0) += 1;
+    }
+    assert_even(&counts, 10, 4.5);
+    let mut counts = BTreeMap::new();
+    for _ in 0..connections {
+        *counts.entry(ask(&udp_socket(&world.client, udp)).unwrap()).or_insert(0) += 1;
+    }
+    assert_even(&counts, 10, 4.5);
+
+    // The endpoint that this client got, while others go and come and the agent is killed.
+    let affinity = |seconds: u32| json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": seconds}}});
+    let sticky = world.service("sticky", "TCP", affinity(600), 10);
+    let kept = connect(&world.client, sticky).unwrap().0;
+    let stays = |what: &str| {
+        for _ in 0..20 {
+            assert_eq!(connect(&world.client, sticky).unwrap().0, kept, "{what}");
+        }
+    };
+    stays("at once");
+    let others: Vec<u16> = world.servers.ports.iter().copied().filter(|port| *port != kept).collect();
+    others[..5].iter().for_each(|port| world.remove("sticky", *port));
+    stays("while others go");
+    world.set("sticky", "TCP", &others[..5]);
+    stays("while others come");
+    world.kill_agent("node-1");
+    stays("while the agent is dead");
+    world.until_agent_is_back("node-1");
+    stays("after a restart of the agent");
+    // Another Service still has it, which is no reason to keep it.
+    world.remove("sticky", kept);
+    let moved = || connect(&world.client, sticky).ok().filter(|(port, _)| *port != kept);
+    let (now, _) = until("another endpoint", PATIENCE, moved).unwrap();
+    world.set("sticky", "TCP", &[kept]);
+    for _ in 0..20 {
+        assert_eq!(connect(&world.client, sticky).unwrap().0, now, "it keeps its new one");
+    }
+    // It is forgotten after its time, though it comes again and again.
+    let brief = world.service("brief", "TCP", affinity(1), 10);
+    let first = connect(&world.client, brief).unwrap().0;
+    until("another endpoint", PATIENCE, || (connect(&world.client, brief).unwrap().0 != first).then_some(())).unwrap();
+}
+
+#[test]
+fn datagrams_of_a_client_that_goes_on_sending_find_another_endpoint_when_theirs_is_gone() {
+    let world = World::start("datagrams", 3);
+    let outside = place(&world.lab, "outside");
+    let at = world.service("dns", "UDP", json!({"type": "NodePort"}), 2);
+    let node_port =
+        u16::try_from(service(&world.api, "dns")["spec"]["ports"][0]["nodePort"].as_u64().unwrap()).unwrap();
+    let clients = [
+        ("a Pod", udp_socket(&world.client, at)),
+        ("its Node", udp_socket(&place(&world.lab, "node-1"), at)),
+        ("outside", udp_socket(&outside, format!("192.168.1.11:{node_port}").parse().unwrap())),
+    ];
+    for (who, socket) in &clients {
+        let gone = until(format_args!("an answer for {who}"), PATIENCE, || ask(socket).ok()).unwrap();
+        assert_eq!(ask(socket).unwrap(), gone, "{who}: a connection has one endpoint");
+        world.remove("dns", gone);
+        socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        let moved = || ask(socket).ok().filter(|port| *port != gone);
+        until(format_args!("another endpoint for {who}"), PATIENCE, moved).unwrap();
+        world.set("dns", "UDP", &[gone]);
+    }
+    // It goes while nobody looks.
+    let (_, socket) = &clients[0];
+    let gone = ask(socket).unwrap();
+    let old = world.lab.pid("node-1", "antrea-agent");
+    world.kill_agent("node-1");
+    world.remove("dns", gone);
+    until("another agent", PATIENCE, || world.lab.pid("node-1", "antrea-agent").filter(|pid| Some(*pid) != old))
+        .unwrap();
+    until("another endpoint", PATIENCE, || ask(socket).ok().filter(|port| *port != gone)).unwrap();
+    // A client that asks before there is anybody is served when there is.
+    for port in world.servers.ports.iter().filter(|port| **port != gone).take(1) {
+        world.remove("dns", *port);
+    }
+    let refused =
+        || ask(&udp_socket(&world.client, at)).err().filter(|e| e.kind() == std::io::ErrorKind::ConnectionRefused);
+    until("a refusal", PATIENCE, refused).unwrap();
+    let early = udp_socket(&world.client, at);
+    assert!(ask(&early).is_err());
+    world.set("dns", "UDP", &[7002]);
+    early.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    assert_eq!(until("an answer", PATIENCE, || ask(&early).ok()).unwrap(), 7002);
+}
+
+#[test]
+fn load_balancers_learn_which_nodes_have_endpoints() {
+    let world = World::start("health", 2);
+    let spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"});
+    world.service("web", "TCP", spec, 2);
+    set_ingress(&world.api, "web", &["192.0.2.1".parse().unwrap()]);
+    let port = service(&world.api, "web")["spec"]["healthCheckNodePort"].as_u64().unwrap();
+    let status = |node: &str, url: &str| {
+        world
+            .lab
+            .node("outside", &["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "5", url])
+            .unwrap_or_else(|error| format!("{node}: {error}"))
+    };
+    let asked = |address: &str, port: u64| status(address, &format!("http://{address}:{port}/healthz"));
+    let is = |address: &str, port: u64, code: &str| {
+        until(format_args!("{code} of {address}:{port}"), PATIENCE, || (asked(address, port) == code).then_some(()))
+            .unwrap();
+    };
+    is("192.168.1.12", port, "200");
+    is("192.168.1.11", port, "503");
+    is("192.168.1.11", 10256, "200");
+    world.servers.ports.iter().for_each(|port| world.remove("web", *port));
+    is("192.168.1.12", port, "503");
+}

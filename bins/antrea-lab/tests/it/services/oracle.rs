@@ -1,0 +1,170 @@
+//! What Kubernetes says should happen, from its documentation and from what kube-proxy does.
+//!
+//! node-1 is the Node whose NodePorts are asked, and to which the outside sends what is for external addresses. A Node takes
+//! care of what its own Pods and it itself send to cluster IPs and external addresses.
+
+use std::fmt;
+
+/// What is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    ClusterIp,
+    NodePort,
+    LoadBalancer,
+    ExternalIp,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Client {
+    PodOnNode1,
+    PodOnNode2,
+    Node1,
+    Node2,
+    Outside,
+}
+
+/// The only endpoint of the Service.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Backend {
+    PodOnNode1,
+    PodOnNode3,
+    HostOfNode1,
+    HostOfNode3,
+    /// The client Pod itself.
+    Itself,
+    Nobody,
+}
+
+/// What comes of it, as far as anyone may rely on it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Expected {
+    /// The endpoint sees the client's own address.
+    Client,
+    /// The endpoint sees an address of that Node.
+    Node(u8),
+    /// A Pod that asks itself sees any address but its own.
+    Hairpin,
+    Refused,
+    Dropped,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 4] = [Self::ClusterIp, Self::NodePort, Self::LoadBalancer, Self::ExternalIp];
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::ClusterIp => "cluster IP",
+            Self::NodePort => "NodePort",
+            Self::LoadBalancer => "load balancer",
+            Self::ExternalIp => "external IP",
+        }
+    }
+}
+
+impl Client {
+    pub(crate) const ALL: [Self; 5] = [Self::PodOnNode1, Self::PodOnNode2, Self::Node1, Self::Node2, Self::Outside];
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::PodOnNode1 => "a Pod on node-1",
+            Self::PodOnNode2 => "a Pod on node-2",
+            Self::Node1 => "node-1",
+            Self::Node2 => "node-2",
+            Self::Outside => "outside",
+        }
+    }
+
+    fn is_pod(self) -> bool {
+        matches!(self, Self::PodOnNode1 | Self::PodOnNode2)
+    }
+
+    /// The Node that it is, or is on.
+    fn node(self) -> Option<u8> {
+        match self {
+            Self::PodOnNode1 | Self::Node1 => Some(1),
+            Self::PodOnNode2 | Self::Node2 => Some(2),
+            Self::Outside => None,
+        }
+    }
+}
+
+impl Backend {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::PodOnNode1, Self::PodOnNode3, Self::HostOfNode1, Self::HostOfNode3, Self::Itself, Self::Nobody];
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::PodOnNode1 => "a Pod on node-1",
+            Self::PodOnNode3 => "a Pod on node-3",
+            Self::HostOfNode1 => "on node-1's network",
+            Self::HostOfNode3 => "on node-3's network",
+            Self::Itself => "the client itself",
+            Self::Nobody => "none",
+        }
+    }
+
+    /// The Node that it is on, for a client.
+    fn node(self, client: Client) -> Option<u8> {
+        match self {
+            Self::PodOnNode1 | Self::HostOfNode1 => Some(1),
+            Self::PodOnNode3 | Self::HostOfNode3 => Some(3),
+            Self::Itself => client.node(),
+            Self::Nobody => None,
+        }
+    }
+
+    fn is_on_host(self) -> bool {
+        matches!(self, Self::HostOfNode1 | Self::HostOfNode3)
+    }
+}
+
+/// Whether there is such a case at all: nobody outside reaches cluster IPs, and only a Pod can be its own endpoint here.
+pub(crate) fn is_a_case(kind: Kind, client: Client, backend: Backend) -> bool {
+    let reachable = kind != Kind::ClusterIp || client != Client::Outside;
+    reachable && (backend != Backend::Itself || client.is_pod())
+}
+
+/// What should happen. With `local`, the policy is Local, and otherwise Cluster.
+pub(crate) fn expected(kind: Kind, client: Client, backend: Backend, local: bool) -> Expected {
+    let Some(backend_node) = backend.node(client) else { return Expected::Refused };
+    // The Node that chooses the endpoint.
+    let entry = match kind {
+        Kind::NodePort => 1,
+        _ => client.node().unwrap_or(1),
+    };
+    let is_external = kind != Kind::ClusterIp;
+    // Policy Local of external addresses does not bind who is on the Node that chooses.
+    let short_cut = is_external && client.node() == Some(entry);
+    if local && backend_node != entry && !short_cut {
+        return Expected::Dropped;
+    }
+    if backend == Backend::Itself && client.node() == Some(entry) {
+        return Expected::Hairpin;
+    }
+    // What a Pod sends to another Node leaves as its own Node.
+    let comes_as_client = client.node() == Some(entry) || !client.is_pod();
+    // Antrea's way to an endpoint on the choosing Node's own network leads through the switch and back, so that the host must
+    // not see its clients' addresses: there policy Local loses them, which Kubernetes does not want.
+    let lost = is_external && !short_cut && backend == Backend::HostOfNode1;
+    let masqueraded = lost || is_external && !local && !(client.is_pod() && short_cut);
+    match client.node() {
+        _ if masqueraded => Expected::Node(entry),
+        Some(node) if !comes_as_client => Expected::Node(node),
+        // So does what it sends to the network of another Node, or of its own: Pods' addresses are for Pods.
+        Some(node) if client.is_pod() && backend.is_on_host() && backend_node != node => Expected::Node(node),
+        _ => Expected::Client,
+    }
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client => f.write_str("client"),
+            Self::Node(number) => write!(f, "node-{number}"),
+            Self::Hairpin => f.write_str("other"),
+            Self::Refused => f.write_str("refused"),
+            Self::Dropped => f.write_str("dropped"),
+        }
+    }
+}

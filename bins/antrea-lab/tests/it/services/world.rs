@@ -1,0 +1,193 @@
+//! A lab with servers that tell who they are, and Services whose endpoints tests set.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use testkit::Netns;
+use testkit::wait::until;
+
+use super::{labelled_pod, service};
+use crate::agent::network;
+use crate::lab::{Kube, Lab, PATIENCE, pause};
+
+/// How long an answer may take on a machine that is busy.
+const LATE: Duration = Duration::from_secs(5);
+
+/// A number, unless the environment says otherwise.
+pub(super) fn times(variable: &str, otherwise: usize) -> usize {
+    std::env::var(variable).map_or(otherwise, |value| value.parse().unwrap())
+}
+
+/// Servers of our own: one address each on the loopback of a Pod would not be reached, so each is a port of the Pod.
+pub(super) struct Servers {
+    address: IpAddr,
+    pub(super) ports: Vec<u16>,
+    stop: std::sync::Arc<AtomicBool>,
+}
+
+impl Servers {
+    /// Each tells its port by TCP and UDP to whoever asks, and echoes what it is sent afterwards.
+    pub(super) fn start(netns: &Netns, address: IpAddr, count: u16) -> Self {
+        let ports: Vec<u16> = (7000..7000 + count).collect();
+        let stop = std::sync::Arc::new(AtomicBool::new(false));
+        for port in &ports {
+            let at = SocketAddr::new(address, *port);
+            let (tcp, udp) =
+                netns.run(|| (std::net::TcpListener::bind(at).unwrap(), UdpSocket::bind(at).unwrap())).unwrap();
+            udp.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+            let (port, ended) = (*port, std::sync::Arc::clone(&stop));
+            std::thread::spawn(move || {
+                let mut buffer = [0; 64];
+                while !ended.load(Ordering::Relaxed) {
+                    if let Ok((_, from)) = udp.recv_from(&mut buffer) {
+                        let _ = udp.send_to(&port.to_be_bytes(), from);
+                    }
+                }
+            });
+            std::thread::spawn(move || {
+                for stream in tcp.incoming().map_while(Result::ok) {
+                    std::thread::spawn(move || tell_and_echo(stream, port));
+                }
+            });
+        }
+        Self { address, ports, stop }
+    }
+
+    /// An EndpointSlice of a Service with these of them. One slice can say one port only, so each has a slice of its own.
+    pub(super) fn slices(&self, service: &str, protocol: &str, ports: &[u16]) -> Vec<Value> {
+        let slice = |port: &u16| {
+            json!({
+                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+                "metadata": {"name": format!("{service}-{port}"), "labels": {"kubernetes.io/service-name": service}},
+                "endpoints": [{"addresses": [self.address], "conditions": {"ready": true}, "nodeName": "node-2"}],
+                "ports": [{"port": port, "protocol": protocol}],
+            })
+        };
+        ports.iter().map(slice).collect()
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn tell_and_echo(mut stream: TcpStream, port: u16) {
+    let _ = stream.set_nodelay(true);
+    let mut buffer = [0; 64];
+    let mut send = Ok(()).and_then(|()| stream.write_all(&port.to_be_bytes()));
+    while send.is_ok() {
+        match stream.read(&mut buffer) {
+            Ok(0) | Err(_) => return,
+            Ok(length) => send = stream.write_all(&buffer[..length]),
+        }
+    }
+}
+
+/// The server that a new connection gets to.
+pub(super) fn connect(from: &Netns, to: SocketAddr) -> std::io::Result<(u16, TcpStream)> {
+    connect_within(from, to, LATE)
+}
+
+/// The same for who does not expect it to work.
+pub(super) fn connect_within(from: &Netns, to: SocketAddr, time: Duration) -> std::io::Result<(u16, TcpStream)> {
+    let connect = || -> std::io::Result<(u16, TcpStream)> {
+        let mut stream = TcpStream::connect_timeout(&to, time)?;
+        stream.set_read_timeout(Some(LATE))?;
+        let mut port = [0; 2];
+        stream.read_exact(&mut port)?;
+        Ok((u16::from_be_bytes(port), stream))
+    };
+    from.run(connect).unwrap()
+}
+
+/// The server that a socket's datagrams get to.
+pub(super) fn ask(socket: &UdpSocket) -> std::io::Result<u16> {
+    let mut port = [0; 2];
+    socket.send(b"?")?;
+    socket.recv(&mut port)?;
+    Ok(u16::from_be_bytes(port))
+}
+
+pub(super) fn udp_socket(from: &Netns, to: SocketAddr) -> UdpSocket {
+    let socket = from.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
+    socket.connect(to).unwrap();
+    socket.set_read_timeout(Some(LATE)).unwrap();
+    socket
+}
+
+/// A lab with a client on node-1 and servers on node-2, and Services without selectors whose endpoints tests set.
+pub(super) struct World {
+    pub(super) lab: Lab,
+    pub(super) api: Kube,
+    pub(super) client: Netns,
+    pub(super) servers: Servers,
+}
+
+impl World {
+    pub(super) fn start(name: &'static str, servers: u16) -> Self {
+        let (lab, api) = network(name, 2, &[]);
+        for (name, node) in [("client", "node-1"), ("servers", "node-2")] {
+            labelled_pod(&api, name, name, &pause(node));
+        }
+        api.until_ready("client");
+        let address: IpAddr = api.until_ready("servers")[0].parse().unwrap();
+        let servers = Servers::start(&lab.netns("node-2", "servers"), address, servers);
+        let client = lab.netns("node-1", "client");
+        Self { lab, api, client, servers }
+    }
+
+    /// Makes a Service with the first so many servers, and waits until it is served; where.
+    pub(super) fn service(&self, name: &str, protocol: &str, mut spec: Value, servers: usize) -> SocketAddr {
+        spec["ports"] = json!([{"port": 80, "protocol": protocol}]);
+        self.api.apply("v1", "Service", name, json!({"spec": spec}));
+        self.set(name, protocol, &self.servers.ports[..servers]);
+        let address = service(&self.api, name)["spec"]["clusterIP"].as_str().unwrap().parse().unwrap();
+        let at = SocketAddr::new(address, 80);
+        let served = || match protocol {
+            "TCP" => connect(&self.client, at).ok().map(drop),
+            _ => ask(&udp_socket(&self.client, at)).ok().map(drop),
+        };
+        until(format_args!("Service {name}"), PATIENCE, served).unwrap();
+        at
+    }
+
+    fn slices(&self) -> Api<EndpointSlice> {
+        Api::namespaced(self.api.client.clone(), "default")
+    }
+
+    /// Gives a Service these servers, too.
+    pub(super) fn set(&self, name: &str, protocol: &str, ports: &[u16]) {
+        self.servers.slices(name, protocol, ports).iter().for_each(|slice| self.put(slice));
+    }
+
+    /// Makes an EndpointSlice, or makes it this one.
+    pub(super) fn put(&self, slice: &Value) {
+        let named = slice["metadata"]["name"].as_str().unwrap();
+        let ours = PatchParams::apply("test").force();
+        self.api.wait(self.slices().patch(named, &ours, &Patch::Apply(slice))).unwrap();
+    }
+
+    /// Takes a server from a Service.
+    pub(super) fn remove(&self, name: &str, port: u16) {
+        self.api.wait(self.slices().delete(&format!("{name}-{port}"), &DeleteParams::default())).unwrap();
+    }
+
+    pub(super) fn kill_agent(&self, node: &str) {
+        let pid = until("an agent", PATIENCE, || self.lab.pid(node, "antrea-agent")).unwrap();
+        self.lab.node(node, &["kill", "-KILL", &pid.to_string()]).unwrap();
+    }
+
+    /// Waits until an agent is ready that was started after one was killed.
+    pub(super) fn until_agent_is_back(&self, node: &str) {
+        let ready = || self.lab.node(node, &["curl", "-sf", "http://127.0.0.1:10350/readyz"]).ok().map(drop);
+        until(format_args!("the agent of {node}"), PATIENCE, ready).unwrap();
+    }
+}

@@ -1,0 +1,168 @@
+//! What is said of Services beside flows: connections that are out of date, load balancers, endpoints that do not fit.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use node::{Brain, Change, Event};
+use pipeline::model::Mode;
+use serde_json::json;
+use types::service::{EndpointSlice, Service};
+
+use crate::fixture::*;
+
+/// Service s1 at 10.96.0.1:53 and port 30053 of Nodes, by UDP.
+fn dns() -> Service {
+    let mut service = service(1, 30053);
+    service.spec.ports[0].port = 53;
+    service.spec.ports[0].protocol = types::meta::Protocol::Udp;
+    service
+}
+
+fn dns_slice(pods: &[u8]) -> EndpointSlice {
+    let mut slice = slice(1, pods);
+    slice.ports[0].protocol = types::meta::Protocol::Udp;
+    slice
+}
+
+fn at(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// The mark of a connection to a Service whose source is translated, too.
+const SERVICE: u32 = 0x61;
+
+#[test]
+fn a_connection_of_udp_is_stale_if_no_endpoint_of_what_it_was_sent_to_answers_it() {
+    let mut brain = synced(Mode::Encap);
+    brain.handle(set_service(dns()));
+    brain.handle(Event::EndpointSlice(Change::Set(dns_slice(&[5, 6]))));
+    let known = brain.udp_connections().unwrap();
+    for (sent_to, answered_by, mark, stale) in [
+        ("10.96.0.1:53", "10.10.1.5:8080", SERVICE, false),
+        ("10.96.0.1:53", "10.10.1.7:8080", SERVICE, true),
+        ("10.96.0.1:53", "10.10.1.5:8081", SERVICE, true),
+        // From before there was a Service.
+        ("10.96.0.1:53", "10.96.0.1:53", 0, true),
+        // The host has translated what was sent to a NodePort.
+        ("169.254.0.253:30053", "10.10.1.6:8080", SERVICE, false),
+        ("169.254.0.253:30053", "10.10.1.7:8080", SERVICE, true),
+        ("192.168.77.1:30053", "10.10.1.7:8080", SERVICE, true),
+        // A Service that is gone, and a connection that never was one's.
+        ("10.96.0.9:53", "10.10.1.5:8080", SERVICE, true),
+        ("10.10.1.5:8080", "10.10.1.5:8080", 0, false),
+        ("10.10.1.5:8080", "10.10.1.5:8080", 0x20, false),
+    ] {
+        assert_eq!(known.is_stale(at(sent_to), at(answered_by), mark), stale, "{sent_to} {answered_by} {mark:#x}");
+    }
+    for (sent_to, answered_by, stale) in [
+        ("192.168.77.1:30053", "169.254.0.253:30053", false),
+        ("192.168.77.1:30053", "192.168.77.1:30053", true),
+        ("192.168.77.1:30054", "169.254.0.253:30054", true),
+        ("192.168.77.1:53", "192.168.77.1:53", false),
+        ("10.96.0.1:53", "10.96.0.1:53", false),
+    ] {
+        assert_eq!(known.is_stale_on_host(at(sent_to), at(answered_by)), stale, "{sent_to} {answered_by}");
+    }
+}
+
+#[test]
+fn only_changes_of_udp_are_worth_a_look_at_connections() {
+    let mut brain = synced(Mode::Encap);
+    let version = |brain: &Brain| brain.service_versions().udp;
+    brain.handle(set_service(service(2, 0)));
+    brain.handle(Event::EndpointSlice(Change::Set(slice(2, &[5]))));
+    assert_eq!(version(&brain), 0);
+    brain.handle(set_service(dns()));
+    brain.handle(Event::EndpointSlice(Change::Set(dns_slice(&[5]))));
+    let before = version(&brain);
+    brain.handle(Event::EndpointSlice(Change::Set(dns_slice(&[5]))));
+    assert_eq!(version(&brain), before);
+    brain.handle(Event::Service(Change::Gone(name("s1"))));
+    assert!(version(&brain) > before);
+}
+
+/// So many endpoints, in slices of a hundred.
+fn many(count: u16) -> Vec<EndpointSlice> {
+    let numbers: Vec<u16> = (0..count).collect();
+    let slice_of = |(n, numbers): (usize, &[u16])| {
+        let endpoint = |n: &u16| json!({"addresses": [format!("10.20.{}.{}", n / 200, n % 200)], "nodeName": "n2"});
+        let mut slice = slice(1, &[]);
+        slice.metadata.name = format!("s1-{n}");
+        slice.endpoints = serde_json::from_value(numbers.iter().map(endpoint).collect::<Vec<_>>().into()).unwrap();
+        slice
+    };
+    numbers.chunks(100).enumerate().map(slice_of).collect()
+}
+
+/// The endpoints that this Node uses: there is a flow for each.
+fn chosen(brain: &mut Brain) -> BTreeSet<String> {
+    flows(brain).into_iter().filter(|flow| flow.contains("table=42") && flow.contains("reg3=0xa14")).collect()
+}
+
+#[test]
+fn more_endpoints_than_a_group_takes_are_shared_out_and_told() {
+    let brain_at = |address: &str| {
+        let mut own = own(Mode::Encap);
+        own.addresses.v4.as_mut().unwrap().node = address.parse().unwrap();
+        let mut brain = Brain::new(own);
+        node::Source::ALL.into_iter().for_each(|source| brain.handle(Event::Synced(source)));
+        brain.handle(set_service(service(1, 0)));
+        many(1000).into_iter().for_each(|slice| brain.handle(Event::EndpointSlice(Change::Set(slice))));
+        brain
+    };
+    let (mut one, mut other) = (brain_at("192.168.77.1"), brain_at("192.168.77.2"));
+    let (first, second) = (chosen(&mut one), chosen(&mut other));
+    assert_eq!((first.len(), second.len()), (800, 800));
+    let problems: Vec<String> = one.problems().iter().map(ToString::to_string).collect();
+    let said = "Service shop/s1:web: 200 of its endpoints get no connections from this Node, as a switch takes 800 a \
+        Service; other Nodes use others";
+    assert_eq!(problems, [said]);
+    // Of 200 that this Node leaves out, the other uses most.
+    assert!(second.difference(&first).count() > 100);
+    // The problem stays until it is none any more.
+    one.handle(set_service(service(1, 0)));
+    assert_eq!(one.problems().len(), 1);
+    one.handle(Event::EndpointSlice(Change::Gone(name("s1-0"))));
+    one.handle(Event::EndpointSlice(Change::Gone(name("s1-1"))));
+    assert_eq!((one.problems(), chosen(&mut one).len()), (vec![], 800));
+}
+
+#[test]
+fn a_node_that_moves_to_another_zone_uses_that_zones_endpoints() {
+    let mut brain = synced(Mode::Encap);
+    let moved = |zone: &str| {
+        let mut node = node(1);
+        node.metadata.labels.insert("topology.kubernetes.io/zone".to_owned(), zone.to_owned());
+        Event::Node(Change::Set(node))
+    };
+    let mut slice = slice(1, &[5, 6]);
+    for (endpoint, zone) in slice.endpoints.iter_mut().zip(["a", "b"]) {
+        endpoint.hints = serde_json::from_value(json!({"forZones": [{"name": zone}]})).unwrap();
+    }
+    brain.handle(set_service(service(1, 0)));
+    brain.handle(Event::EndpointSlice(Change::Set(slice)));
+    let mut uses = |event: Option<Event>| {
+        event.into_iter().for_each(|event| brain.handle(event));
+        let flows = flows(&mut brain);
+        ["reg3=0xa0a0105", "reg3=0xa0a0106"].map(|endpoint| flows.iter().any(|flow| flow.contains(endpoint)))
+    };
+    assert_eq!(uses(None), [true, true]);
+    assert_eq!(uses(Some(moved("a"))), [true, false]);
+    assert_eq!(uses(Some(moved("b"))), [false, true]);
+}
+
+#[test]
+fn load_balancers_are_told_of_endpoints_here_until_the_service_is_gone() {
+    let mut brain = synced(Mode::Encap);
+    let mut service = service(1, 30001);
+    service.spec.kind = "LoadBalancer".to_owned();
+    service.spec.external_traffic_policy = "Local".to_owned();
+    service.spec.health_check_node_port = 32000;
+    brain.handle(set_service(service));
+    brain.handle(Event::EndpointSlice(Change::Set(slice(1, &[5, 6]))));
+    let told: Vec<_> = brain.health_checks().values().cloned().collect();
+    assert_eq!(told, [proxy::HealthCheck { port: 32000, local_endpoints: 2 }]);
+    let before = brain.service_versions().health_checks;
+    brain.handle(Event::Service(Change::Gone(name("s1"))));
+    assert!(brain.health_checks().is_empty() && brain.service_versions().health_checks > before);
+}

@@ -1,0 +1,73 @@
+//! Load balancers' addresses that only some clients may use.
+
+use std::net::IpAddr;
+
+use super::{BY_EXTERNAL_IP, EXTERNAL_IP};
+use crate::cluster::Service;
+use crate::packets::frame::Packet;
+use crate::packets::frame::Step::Syn;
+use crate::packets::objects::{elsewhere, local};
+use crate::packets::world::{A, B, HOST, NODE, OUTSIDE, REMOTE, World, at, from_host, to_gateway};
+
+/// The Service, for clients of these ranges.
+fn only_for(mut service: Service, ranges: &[&str]) -> Service {
+    let ranges: std::collections::BTreeSet<_> = ranges.iter().map(|range| range.parse().unwrap()).collect();
+    service.frontends.iter_mut().for_each(|frontend| frontend.clients = Some(ranges.clone()));
+    service
+}
+
+fn balanced() -> Service {
+    Service::of(BY_EXTERNAL_IP, 80, &[local(B)])
+}
+
+/// Whether a client behind the host gets to an endpoint.
+fn outside_is_served(w: &mut World, client: IpAddr, port: u16) -> bool {
+    let came = w.send(HOST.port, from_host(Packet::tcp(at(client, port), at(EXTERNAL_IP, 80), Syn)));
+    w.switch.settle();
+    came.iter().any(|(port, _)| *port == B.port)
+}
+
+fn pod_is_served(w: &mut World, port: u16) -> bool {
+    !w.send(A.port, to_gateway(A, Packet::tcp(A.at(port), at(EXTERNAL_IP, 80), Syn))).is_empty()
+}
+
+#[test]
+fn only_clients_of_the_ranges_are_served_within_the_cluster_too() {
+    let other = IpAddr::from([203, 0, 114, 7]);
+    // One range within another is no matter.
+    let mut w = World::with(|c| c.services.push(only_for(balanced(), &["203.0.113.0/24", "203.0.113.7/32"])));
+    assert!(outside_is_served(&mut w, OUTSIDE, 50000));
+    assert!(!outside_is_served(&mut w, other, 50000));
+    assert!(!pod_is_served(&mut w, 40000));
+    w.change(|c| c.services[0] = only_for(balanced(), &["10.10.0.0/16"]));
+    assert!(!outside_is_served(&mut w, OUTSIDE, 50001));
+    assert!(pod_is_served(&mut w, 40001));
+    w.change(|c| c.services[0] = only_for(balanced(), &[]));
+    assert!(!outside_is_served(&mut w, OUTSIDE, 50002));
+    assert!(!pod_is_served(&mut w, 40002));
+}
+
+#[test]
+fn a_client_that_is_remembered_is_not_served_once_it_may_not_use_the_address() {
+    let with_affinity = |ranges: &[&str]| only_for(balanced().with_affinity(300), ranges);
+    let mut w = World::with(|c| c.services.push(with_affinity(&["203.0.113.0/24"])));
+    for port in 50000..50003 {
+        assert!(outside_is_served(&mut w, OUTSIDE, port), "{port}");
+    }
+    w.change(|c| c.services[0] = with_affinity(&["192.0.2.0/24"]));
+    assert!(!outside_is_served(&mut w, OUTSIDE, 50003));
+    w.change(|c| c.services[0] = with_affinity(&["203.0.113.0/24", "192.0.2.0/24"]));
+    assert!(outside_is_served(&mut w, OUTSIDE, 50004));
+}
+
+#[test]
+fn whom_policy_local_does_not_bind_the_ranges_do() {
+    let service = |ranges| only_for(Service::of(BY_EXTERNAL_IP, 80, &[elsewhere(REMOTE.ip)]).local_only(&[]), ranges);
+    let from_node = |w: &mut World, port| {
+        !w.send(HOST.port, from_host(Packet::tcp(at(NODE, port), at(EXTERNAL_IP, 80), Syn))).is_empty()
+    };
+    let mut w = World::with(|c| c.services.push(service(&["192.168.77.0/24"])));
+    assert_eq!((pod_is_served(&mut w, 40000), from_node(&mut w, 41000)), (false, true));
+    w.change(|c| c.services[0] = service(&["10.10.0.0/16"]));
+    assert_eq!((pod_is_served(&mut w, 40001), from_node(&mut w, 41001)), (true, false));
+}
