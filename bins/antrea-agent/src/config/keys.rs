@@ -130,9 +130,7 @@ pub(crate) const KEYS: &[Key] = &[
 ];
 
 /// Keys that are read and checked, and that nothing in the agent uses yet. Whoever does takes his key away from here.
-pub(crate) const NOT_YET: &[&str] = &[
-    "antreaClientConnection.kubeconfig",
-];
+pub(crate) const NOT_YET: &[&str] = &["antreaClientConnection.kubeconfig"];
 
 /// Antrea's features, with whether they are on where the file says nothing.
 pub(crate) const FEATURES: [(&str, bool); 36] = [
