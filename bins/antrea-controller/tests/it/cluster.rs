@@ -193,11 +193,6 @@ impl Cluster {
         let credentials = self.credentials(self.token("antrea-agent", Some(node)).await).await;
         follow(replica.address, &credentials, node).await.unwrap()
     }
-
-    /// What a controller has logged.
-    pub(crate) fn log(&self, replica: &Replica) -> String {
-        fs::read_to_string(self.dir.path().join(format!("log-{}", replica.address.ip()))).unwrap()
-    }
 }
 
 pub(crate) async fn next(following: &mut Following) -> Batch {
