@@ -46,7 +46,7 @@ format: ## Format the sources
 .PHONY: codegen
 codegen: ## Write what tests compare: code from .proto, the tables of configuration keys and of Services
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p api --test it codegen
-	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-agent the_documentation_has_every_key
+	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-agent -p antrea-controller the_documentation_has_every_key
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-lab --test it every_service_is_reached
 
 .PHONY: audit
@@ -73,7 +73,7 @@ agent-long: setup ## 500 Pods come to a Node and go, 32 at a time (PODS=n, AT_A_
 
 .PHONY: lab-long
 lab-long: setup ## Agents killed 200 times and switches 20 times in a lab, while Pods talk (AGENT_KILLS=n SWITCH_KILLS=n)
-	$(CARGO) build --locked -p antrea-agent -p antrea-cni
+	$(CARGO) build --locked -p antrea-agent -p antrea-cni -p antrea-controller
 	AGENT_KILLS=$${AGENT_KILLS:-200} SWITCH_KILLS=$${SWITCH_KILLS:-20} $(CARGO) test --locked -p antrea-lab --test it endurance -- --nocapture
 
 .PHONY: services-long

@@ -13,6 +13,7 @@ mod authority;
 mod config;
 mod door;
 mod engine;
+mod node_ipam;
 mod peers;
 mod rest;
 mod run;

@@ -17,7 +17,7 @@ use crate::door::Door;
 use crate::engine::{Complaint, Engine};
 use crate::peers::Peers;
 use crate::rest::Rest;
-use crate::{sources, tls};
+use crate::{node_ipam, sources, tls};
 
 /// The Lease of the replica that writes.
 const LEASE: &str = "antrea-controller";
@@ -77,6 +77,9 @@ async fn start(config: &Config) -> Result<Started> {
     let elected = client.clone();
     tokio::spawn(async move { elected.lead(&lease, &me, &leading).await });
     tokio::spawn(complain(client.clone(), leads.clone(), complained));
+    if config.node_ipam.enable_node_ipam {
+        tokio::spawn(node_ipam::keep(client.clone(), config.node_ipam.clone(), leads.clone()));
+    }
 
     let (front, proxy) = watch::channel(Arc::default());
     tokio::spawn(tls::follow_front_proxy(client.clone(), front));

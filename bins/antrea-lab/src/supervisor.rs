@@ -88,8 +88,8 @@ async fn live(home: &Home, mut lab: Lab, processes: &mut BTreeMap<String, Child>
     install_programs(home, &plan)?;
     let client = crate::client::connect(&home.kubeconfig()).await?;
     accounts::make(&client, &plan).await?;
-    if plan.network == plan::Network::Antrea {
-        controllers::start(&client, home, &plan, &underlay).await.context("the controllers")?;
+    if plan.controllers > 0 {
+        controllers::start(&client, &control_plane, home, &plan, &underlay).await.context("the controllers")?;
     }
     if plan.kubernetes == Kubernetes::Embedded {
         tokio::spawn(scheduler::run(client.clone()));

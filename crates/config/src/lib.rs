@@ -63,6 +63,21 @@ impl fmt::Display for ConfigError {
     }
 }
 
+/// The tables of the documentation: every key and feature, and whether `reader`, which a program has asked, knows an effect of it.
+pub fn document(schema: &Schema, reader: &Reader) -> String {
+    let effect = |name: &str| if reader.was_asked(name) { "yes" } else { "not yet" };
+    let mut text = String::from("| key | default | has an effect | what it says |\n| --- | --- | --- | --- |\n");
+    for key in schema.keys {
+        let default = if key.default.is_empty() { String::new() } else { format!("`{}`", key.default) };
+        text += &format!("| `{}` | {default} | {} | {} |\n", key.path, effect(key.path), key.about);
+    }
+    text += "\n## Features\n\nUnder `featureGates`, each `true` or `false`:\n\n| feature | default | has an effect |\n| --- | --- | --- |\n";
+    for (name, default) in schema.features {
+        text += &format!("| `{name}` | `{default}` | {} |\n", effect(name));
+    }
+    text
+}
+
 /// Reads the text of a file by asking for its values; gives what was asked for, and lines for the log.
 pub fn read<T>(
     schema: &'static Schema,

@@ -1,4 +1,4 @@
-use super::keys::{FEATURES, KEYS, NOT_YET};
+use super::keys::{KEYS, NOT_YET};
 use super::*;
 
 fn read(text: &str) -> (Config, Vec<String>) {
@@ -259,16 +259,7 @@ fn a_file_that_is_not_there_is_named() {
 fn the_documentation_has_every_key() {
     let mut reader = Reader::empty(&keys::SCHEMA);
     Config::ask(&mut reader);
-    let effect = |name: &str| if reader.was_asked(name) { "yes" } else { "not yet" };
-    let mut table = String::from("| key | default | has an effect | what it says |\n| --- | --- | --- | --- |\n");
-    for key in KEYS {
-        let default = if key.default.is_empty() { String::new() } else { format!("`{}`", key.default) };
-        table += &format!("| `{}` | {default} | {} | {} |\n", key.path, effect(key.path), key.about);
-    }
-    table += "\n## Features\n\nUnder `featureGates`, each `true` or `false`:\n\n| feature | default | has an effect |\n| --- | --- | --- |\n";
-    for (name, default) in FEATURES {
-        table += &format!("| `{name}` | `{default}` | {} |\n", effect(name));
-    }
+    let table = ::config::document(&keys::SCHEMA, &reader);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
     let document = fs::read_to_string(&path).unwrap();
     let mark = "<!-- From here on written by `make codegen`. -->\n\n";

@@ -61,3 +61,19 @@ fn what_cannot_be_meant_is_an_error_with_the_key_and_what_is_allowed() {
         assert_eq!(problem(text), format!("controller.conf: {expected}"));
     }
 }
+
+#[test]
+fn the_documentation_has_every_key() {
+    let mut reader = Reader::empty(&SCHEMA);
+    Config::ask(&mut reader);
+    let table = ::config::document(&SCHEMA, &reader);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/controller.md");
+    let document = fs::read_to_string(&path).unwrap();
+    let mark = "<!-- From here on written by `make codegen`. -->\n\n";
+    let (head, found) = document.split_once(mark).unwrap();
+    if std::env::var_os("ANTREA_CODEGEN").is_some() {
+        fs::write(path, format!("{head}{mark}{table}")).unwrap();
+        return;
+    }
+    assert!(found == table, "docs/controller.md is not what the keys are.\nFix: run `make codegen` and commit.");
+}

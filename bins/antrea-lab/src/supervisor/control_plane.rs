@@ -37,6 +37,14 @@ impl ControlPlane {
         }
     }
 
+    /// Says where a Service (`namespace/name`) that serves a part of the API is reached on the host. The real API server finds it itself.
+    pub(crate) fn set_backend(&self, service: &str, address: SocketAddr) -> Result<()> {
+        if let Server::Embedded(server) = &self.server {
+            server.set_backend(service, format!("https://{address}").parse()?);
+        }
+        Ok(())
+    }
+
     /// The kubeconfig of a Node's kubelet, which works in the Node.
     pub(crate) fn kubelet(&self, node: &str) -> Result<String> {
         let (user, group) = (format!("system:node:{node}"), "system:nodes");

@@ -13,7 +13,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::accounts;
-use super::control_plane::write_private;
+use super::control_plane::{ControlPlane, write_private};
+use super::forward::{End, forward_to};
 use super::underlay::Underlay;
 use crate::node::daemon::Pauses;
 use crate::plan::{self, Plan, Segment};
@@ -38,7 +39,13 @@ struct Replica {
 }
 
 /// Starts all controllers of a plan, and looks after them for ever. The first time that they answer is not waited for.
-pub(crate) async fn start(client: &kube::Client, home: &Home, plan: &Plan, underlay: &Underlay) -> Result<()> {
+pub(crate) async fn start(
+    client: &kube::Client,
+    control_plane: &ControlPlane,
+    home: &Home,
+    plan: &Plan,
+    underlay: &Underlay,
+) -> Result<()> {
     crate::client::apply(client, MANIFEST, |kind| !NOT_HERE.contains(&kind))
         .await
         .context("the controllers' account")?;
@@ -59,6 +66,15 @@ pub(crate) async fn start(client: &kube::Client, home: &Home, plan: &Plan, under
         replicas.push(replica);
     }
     announce(client, &replicas, &[]).await?;
+    // The embedded API server is on the host; it asks any controller that answers.
+    let (listener, here) = End(None, (Ipv4Addr::LOCALHOST, 0).into()).listen()?;
+    control_plane.set_backend("kube-system/antrea", here)?;
+    let (asked, all) = (answering.clone(), replicas.clone());
+    tokio::spawn(forward_to(listener, move || {
+        let answers = asked.borrow().iter().position(|answers| *answers).unwrap_or_default();
+        let to = all.get(answers).map_or_else(|| here, |replica| replica.address);
+        End(all.first().map(|replica| replica.netns.clone()), to)
+    }));
     let client = client.clone();
     tokio::spawn(async move {
         while answering.changed().await.is_ok() {

@@ -41,12 +41,17 @@ impl End {
 
 /// Forwards connections for ever.
 pub(crate) async fn forward(listener: TcpListener, to: End) {
+    forward_to(listener, || to.clone()).await;
+}
+
+/// Forwards connections for ever, each to where `to` says then.
+pub(crate) async fn forward_to(listener: TcpListener, to: impl Fn() -> End) {
     loop {
         let Ok((mut from, _)) = listener.accept().await else {
             tokio::task::yield_now().await;
             continue;
         };
-        let to = to.clone();
+        let to = to();
         tokio::spawn(async move {
             let outcome = async {
                 let mut other = to.connect().await?;

@@ -22,6 +22,8 @@ use crate::progress::step;
 use crate::state::Home;
 use crate::system::{die_with_parent, last_words};
 
+/// The name in the certificate with which the API server turns to those who serve parts of the API.
+const FRONT_PROXY: &str = "front-proxy";
 /// The version that `make kubernetes` builds.
 const GO_MOD: &str = include_str!("../../../../e2e/kubernetes/go.mod");
 /// kube-apiserver alone takes some seconds of processor time.
@@ -75,6 +77,7 @@ impl Real {
             ["localhost", "127.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1"];
         let names: Vec<_> = names.map(str::to_owned).into_iter().chain([plan::API.to_string()]).collect();
         save("apiserver", authority.server(&names)?)?;
+        save(FRONT_PROXY, authority.client(FRONT_PROXY, None)?)?;
         // Any key will do to sign tokens with.
         save("service-account", authority.client("service-account", None)?)
     }
@@ -118,6 +121,15 @@ impl Real {
                     ("allow-privileged", "true".into()),
                     ("profiling", "false".into()),
                     ("shutdown-delay-duration", "0s".into()),
+                    // How it shows others who serve parts of the API whom it asks for, and that it goes to them without a Service.
+                    ("requestheader-client-ca-file", file("ca.crt")),
+                    ("requestheader-allowed-names", FRONT_PROXY.into()),
+                    ("requestheader-username-headers", "X-Remote-User".into()),
+                    ("requestheader-group-headers", "X-Remote-Group".into()),
+                    ("requestheader-extra-headers-prefix", "X-Remote-Extra-".into()),
+                    ("proxy-client-cert-file", file("front-proxy.crt")),
+                    ("proxy-client-key-file", file("front-proxy.key")),
+                    ("enable-aggregator-routing", "true".into()),
                 ],
             ),
             (

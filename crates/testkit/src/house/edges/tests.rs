@@ -76,7 +76,7 @@ fn what_the_architecture_asks_for_is_allowed() {
 
 #[test]
 fn leaves_depend_on_nothing_here() {
-    let rule = "types, openflow and ovsdb depend on no crate here";
+    let rule = "types, openflow, ovsdb and config depend on no crate here";
     for edge in ["types -> openflow", "openflow -> types", "ovsdb -> delta", "types -> ovs", "openflow -> types (dev)"]
     {
         assert_bad(edge, rule);

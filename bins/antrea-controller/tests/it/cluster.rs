@@ -1,0 +1,204 @@
+//! A cluster for a test: the embedded Kubernetes API with the accounts of the manifests, and controllers on loopback.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use api::control::client::{Credentials, Following, follow};
+use apiserver::{ApiServer, Options, Patch};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+use testkit::{Netns, Process, Scratch};
+use types::ObjectName;
+use types::control::Batch;
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+const MANIFESTS: [&str; 2] = [
+    include_str!("../../../../deploy/kubernetes/antrea-controller.yml"),
+    include_str!("../../../../deploy/kubernetes/antrea-agent.yml"),
+];
+/// What of the manifests a test has, and what the resources are called.
+const KINDS: [(&str, &str); 7] = [
+    ("ServiceAccount", "serviceaccounts"),
+    ("ClusterRole", "clusterroles"),
+    ("ClusterRoleBinding", "clusterrolebindings"),
+    ("Role", "roles"),
+    ("RoleBinding", "rolebindings"),
+    ("Service", "services"),
+    ("APIService", "apiservices"),
+];
+
+pub(crate) struct Cluster {
+    pub(crate) server: ApiServer,
+    pub(crate) client: kube::Client,
+    dir: Scratch,
+    replicas: AtomicUsize,
+    netns: Netns,
+}
+
+pub(crate) struct Replica {
+    pub(crate) process: Process,
+    pub(crate) address: SocketAddr,
+}
+
+/// Where controllers listen: addresses of the namespace that a test has for itself.
+const ADDRESSES: [&str; 4] = ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"];
+
+/// Runs a test in a network namespace of its own: sockets are made by the one thread that is there.
+pub(crate) fn in_a_namespace<F: Future<Output = ()>>(test: impl FnOnce(Netns) -> F + Send) {
+    let netns = Netns::new().unwrap();
+    netns.link_up("lo").unwrap();
+    for address in ADDRESSES {
+        netns.add_address("lo", &format!("{address}/32")).unwrap();
+    }
+    let run = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(test(netns.clone()));
+    };
+    netns.run(run).unwrap();
+}
+
+/// Waits until something is so.
+pub(crate) async fn until<T>(what: &str, mut is_so: impl AsyncFnMut() -> Option<T>) -> T {
+    let waiting = async {
+        loop {
+            if let Some(found) = is_so().await {
+                return found;
+            }
+            let next_try = tokio::time::Instant::now() + Duration::from_millis(20);
+            tokio::time::sleep_until(next_try).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{what} takes too long"))
+}
+
+impl Cluster {
+    /// With the Nodes n1 and n2, a `web` and a `client` on each, and the policy `default/web`, which lets `client` reach `web`.
+    pub(crate) async fn start(netns: Netns) -> Self {
+        let server =
+            ApiServer::start(Options { service_cidrs: vec!["10.96.0.0/16".parse().unwrap()], ..Options::default() });
+        let server = server.await.unwrap();
+        for object in MANIFESTS.iter().flat_map(|text| serde_saphyr::from_multiple::<Value>(text).unwrap()) {
+            let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+            if let Some((_, plural)) = KINDS.iter().find(|(kind, _)| *kind == text("/kind")) {
+                let made =
+                    server.local().create(&text("/apiVersion"), plural, &text("/metadata/namespace"), object.clone());
+                made.unwrap_or_else(|failure| panic!("{} {}: {failure}", text("/kind"), text("/metadata/name")));
+            }
+        }
+        let dir = Scratch::new().unwrap();
+        server.write_kubeconfig(&dir.path().join("admin")).unwrap();
+        let admin = kube::config::Kubeconfig::read_from(dir.path().join("admin")).unwrap();
+        let options = kube::config::KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(admin, &options).await.unwrap();
+        let client = kube::Client::try_from(config).unwrap();
+        let cluster = Self { server, client, dir, replicas: AtomicUsize::new(0), netns };
+        for (node, n) in [("n1", 1), ("n2", 2)] {
+            cluster.create("v1", "nodes", "", json!({"metadata": {"name": node}}));
+            cluster.pod(&format!("web-{n}"), "web", node, &format!("10.10.{n}.2"));
+            cluster.pod(&format!("client-{n}"), "client", node, &format!("10.10.{n}.3"));
+        }
+        cluster.policy("web", json!([{"from": [{"podSelector": {"matchLabels": {"app": "client"}}}]}]));
+        cluster
+    }
+
+    pub(crate) fn create(&self, version: &str, plural: &str, namespace: &str, object: Value) {
+        self.server.local().create(version, plural, namespace, object).unwrap();
+    }
+
+    pub(crate) fn pod(&self, name: &str, app: &str, node: &str, ip: &str) {
+        let spec = json!({"nodeName": node, "containers": [{"name": "c", "image": "i"}]});
+        self.create("v1", "pods", "default", json!({"metadata": {"name": name, "labels": {"app": app}}, "spec": spec}));
+        let status = json!({"status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]}});
+        self.server.local().patch("v1", "pods", "default", name, "status", Patch::Merge, &status).unwrap();
+    }
+
+    /// A policy for `app=<name>` with these rules going in.
+    pub(crate) fn policy(&self, name: &str, ingress: Value) {
+        let spec =
+            json!({"podSelector": {"matchLabels": {"app": name}}, "policyTypes": ["Ingress"], "ingress": ingress});
+        let policy = json!({"metadata": {"name": name}, "spec": spec});
+        self.create("networking.k8s.io/v1", "networkpolicies", "default", policy);
+    }
+
+    /// Starts a controller, and waits until it answers.
+    pub(crate) async fn replica(&self) -> Replica {
+        self.replica_with(json!({})).await
+    }
+
+    /// Starts a controller with a configuration.
+    pub(crate) async fn replica_with(&self, mut config: Value) -> Replica {
+        let address: IpAddr = ADDRESSES[self.replicas.fetch_add(1, Ordering::Relaxed)].parse().unwrap();
+        let token = self.token("antrea-controller", None).await;
+        let mut kubeconfig: Value =
+            serde_saphyr::from_str(&fs::read_to_string(self.dir.path().join("admin")).unwrap()).unwrap();
+        kubeconfig["users"][0]["user"] = json!({"token": token});
+        let file = |name: &str, content: &Value| {
+            let path = self.dir.path().join(format!("{name}-{address}"));
+            fs::write(&path, content.to_string()).unwrap();
+            path
+        };
+        let kubeconfig = file("kubeconfig", &kubeconfig);
+        config["apiAddress"] = json!(address);
+        config["clientConnection"] = json!({"kubeconfig": kubeconfig});
+        let mut command = self.netns.command(env!("CARGO_BIN_EXE_antrea-controller"));
+        command.arg("--config").arg(file("conf", &config)).env("POD_NAME", format!("replica-{address}"));
+        let log = fs::File::create(self.dir.path().join(format!("log-{address}"))).unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let process = Process::spawn(command).unwrap();
+        let address = SocketAddr::from((address, 10349));
+        until("a controller", async || tokio::net::TcpStream::connect(address).await.ok()).await;
+        Replica { process, address }
+    }
+
+    /// Tells the Service where the controllers are.
+    pub(crate) fn announce(&self, replicas: &[&Replica]) {
+        let endpoint = |it: &&Replica| json!({"addresses": [it.address.ip()], "conditions": {"ready": true}});
+        let labels = json!({"kubernetes.io/service-name": "antrea"});
+        let endpoints: Vec<Value> = replicas.iter().map(endpoint).collect();
+        let ports = json!([{"name": "api", "port": 10349, "protocol": "TCP"}]);
+        let slice = json!({"metadata": {"name": "antrea", "labels": labels}, "addressType": "IPv4", "ports": ports, "endpoints": endpoints});
+        self.create("discovery.k8s.io/v1", "endpointslices", "kube-system", slice);
+    }
+
+    /// A token of an account, bound to a Node or not.
+    pub(crate) async fn token(&self, account: &str, node: Option<&str>) -> String {
+        let bound_object_ref = node.map(|node| BoundObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(node.to_owned()),
+            uid: None,
+        });
+        let spec = Some(TokenRequestSpec { bound_object_ref, ..TokenRequestSpec::default() });
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), "kube-system");
+        let request = TokenRequest { spec, ..TokenRequest::default() };
+        let answer = accounts.create_token_request(account, &PostParams::default(), &request).await.unwrap();
+        answer.status.unwrap().token.unwrap()
+    }
+
+    pub(crate) async fn credentials(&self, token: String) -> Credentials {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), "kube-system");
+        let published = async || maps.get_opt("antrea-ca").await.unwrap()?.data?.remove("ca.crt");
+        let authorities = until("the authority's certificate", published).await;
+        Credentials { authorities, token, server_name: "antrea.kube-system.svc".to_owned() }
+    }
+
+    /// The agent of a Node follows a controller.
+    pub(crate) async fn follow(&self, replica: &Replica, node: &str) -> Following {
+        let credentials = self.credentials(self.token("antrea-agent", Some(node)).await).await;
+        follow(replica.address, &credentials, node).await.unwrap()
+    }
+}
+
+pub(crate) async fn next(following: &mut Following) -> Batch {
+    tokio::time::timeout(PATIENCE, following.next()).await.expect("a batch takes too long").unwrap()
+}
+
+pub(crate) fn name(name: &str) -> ObjectName {
+    ObjectName { namespace: "default".to_owned(), name: name.to_owned() }
+}

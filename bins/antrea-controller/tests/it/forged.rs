@@ -1,0 +1,64 @@
+//! Who is no agent of the Node gets nothing, and harms nobody.
+
+use api::control::client::{Credentials, Error, ask, follow};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::cluster::{Cluster, in_a_namespace, next};
+
+#[test]
+fn a_forged_agent_gets_nothing_and_is_told_why() {
+    in_a_namespace(|netns| async {
+        let cluster = Cluster::start(netns).await;
+        let replica = cluster.replica().await;
+        let good = cluster.token("antrea-agent", Some("n1")).await;
+        let mut following = cluster.follow(&replica, "n1").await;
+        next(&mut following).await;
+
+        // A token ends with what it is bound to.
+        cluster.create("v1", "nodes", "", serde_json::json!({"metadata": {"name": "gone"}}));
+        let ended = cluster.token("antrea-agent", Some("gone")).await;
+        cluster.server.local().delete("v1", "nodes", "", "gone", None).unwrap();
+        let (head, signature) = good.rsplit_once('.').unwrap();
+        let tampered = format!("{head}.{}", signature.chars().rev().collect::<String>());
+        for (token, why) in [
+            (
+                cluster.token("antrea-agent", Some("n2")).await,
+                "the token is of Node n2, and the agent says it is of n1",
+            ),
+            (cluster.token("antrea-agent", None).await, "says nothing of a Node"),
+            (cluster.token("antrea-controller", Some("n1")).await, "may not watch networkpolicies"),
+            (ended, "the token is nobody's, or has ended"),
+            (tampered, "the token is nobody's, or has ended"),
+            (String::new(), "the token is nobody's, or has ended"),
+            ("nonsense".to_owned(), "the token is nobody's, or has ended"),
+        ] {
+            let error = follow(replica.address, &cluster.credentials(token).await, "n1").await.unwrap_err();
+            assert!(matches!(&error, Error::Refused { problem, .. } if problem.contains(why)), "{why}: {error}");
+        }
+        // Questions need a token, too.
+        for path in ["/metrics", "/v1/reports", "/apis/controlplane.antrea.io/v1beta2/networkpolicies"] {
+            let nobody = cluster.credentials("nonsense".to_owned()).await;
+            let error = ask(replica.address, &nobody, path).await.unwrap_err().to_string();
+            assert!(error.contains("401"), "{path}: {error}");
+            let agent = Credentials { token: good.clone(), ..nobody };
+            let outcome = ask(replica.address, &agent, path).await;
+            // Agents may look at what they follow, and at nothing else.
+            assert_eq!(outcome.is_ok(), path != "/metrics", "{path}: {outcome:?}");
+        }
+
+        for nonsense in [&b"GET /readyz HTTP/1.1\r\n\r\n"[..], &[0xff; 200_000], b"\x16\x03\x01\x40\x00\x01"] {
+            let mut stream = TcpStream::connect(replica.address).await.unwrap();
+            let _ = stream.write_all(nonsense).await;
+            let _ = stream.shutdown().await;
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer).await;
+            assert!(answer.len() < 16, "{answer:?}");
+        }
+        // Whoever was let in goes on.
+        cluster.pod("client-9", "client", "n2", "10.10.2.9");
+        assert!(!next(&mut following).await.snapshot);
+        let health = ask(replica.address, &cluster.credentials("nonsense".to_owned()).await, "/readyz").await.unwrap();
+        assert_eq!(&health[..], b"ok\n");
+    });
+}

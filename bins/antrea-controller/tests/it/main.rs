@@ -1,0 +1,13 @@
+//! The controller as a cluster runs it: the program itself, with the account of its manifest, and agents' ends of real streams.
+
+// `cfg(test)` marks the helpers as test code, where clippy allows `unwrap`.
+#[cfg(test)]
+mod aggregation;
+#[cfg(test)]
+mod cluster;
+#[cfg(test)]
+mod forged;
+#[cfg(test)]
+mod node_ipam;
+#[cfg(test)]
+mod streams;

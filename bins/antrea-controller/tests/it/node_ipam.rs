@@ -1,0 +1,42 @@
+//! Subnets for Nodes that have none.
+
+use k8s_openapi::api::core::v1::{Event, Node};
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::json;
+
+use crate::cluster::{Cluster, in_a_namespace, until};
+
+#[test]
+fn nodes_get_subnets_and_who_gets_none_is_told_so() {
+    in_a_namespace(|netns| async {
+        let cluster = Cluster::start(netns).await;
+        cluster.create("v1", "nodes", "", json!({"metadata": {"name": "old"}, "spec": {"podCIDR": "10.20.0.0/24"}}));
+        let networks = json!(["10.20.0.0/22", "fd00:20::/56"]);
+        let ipam =
+            json!({"nodeIPAM": {"enableNodeIPAM": true, "clusterCIDRs": networks, "serviceCIDR": "10.20.3.0/24"}});
+        let _replicas = (cluster.replica_with(ipam.clone()).await, cluster.replica_with(ipam).await);
+        let nodes: Api<Node> = Api::all(cluster.client.clone());
+        let subnets = async |node: &str| nodes.get(node).await.unwrap().spec.unwrap_or_default().pod_cidrs;
+        let first = until("subnets of n1", async || subnets("n1").await).await;
+        let second = until("subnets of n2", async || subnets("n2").await).await;
+        assert_eq!(first, ["10.20.1.0/24", "fd00:20::/64"]);
+        assert_eq!(second, ["10.20.2.0/24", "fd00:20:0:1::/64"]);
+        // The next one finds nothing, and one more that brings its own is none the worse for it.
+        cluster.create("v1", "nodes", "", json!({"metadata": {"name": "late"}}));
+        let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
+        let told = async || {
+            let events = events.list(&ListParams::default()).await.unwrap();
+            events.into_iter().find(|event| event.reason.as_deref() == Some("CIDRNotAvailable"))
+        };
+        let event = until("an Event on the Node", told).await;
+        assert_eq!(event.involved_object.name.as_deref(), Some("late"));
+        let message = event.message.unwrap();
+        assert!(message.contains("10.20.0.0/22 has no place left for a /24"), "{message}");
+        assert_eq!(subnets("late").await, None);
+        // When another one goes, it gets what that had.
+        cluster.server.local().delete("v1", "nodes", "", "n2", None).unwrap();
+        let late = until("subnets of late", async || subnets("late").await).await;
+        assert_eq!(late[0], "10.20.2.0/24");
+    });
+}
