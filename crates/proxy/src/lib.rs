@@ -8,8 +8,7 @@
 //! understood lets nobody in.
 //!
 //! *Not here.* Flows and groups (crate `pipeline`). A second, incremental computation: one Service is the unit, as nothing
-//! depends on two, and to compute it again takes microseconds (`make bench-proxy` prints how many), far less than the
-//! switch takes for its flows.
+//! depends on two, so what changes is computed again as a whole.
 
 mod endpoints;
 mod frontends;
