@@ -72,13 +72,14 @@ agent-long: setup ## 500 Pods come to a Node and go, 32 at a time (PODS=n, AT_A_
 	PODS=$${PODS:-500} AT_A_TIME=$${AT_A_TIME:-32} $(CARGO) test --locked -p antrea-agent --test it many_pods -- --nocapture
 
 .PHONY: lab-long
-lab-long: setup ## Agents killed 200 times and switches 20 times in a lab, while Pods talk (AGENT_KILLS=n SWITCH_KILLS=n)
+lab-long: setup ## Agents killed 200 times, switches 20, agents and controllers 60 under policies (AGENT_KILLS=n SWITCH_KILLS=n POLICY_KILLS=n)
 	$(CARGO) build --locked -p antrea-agent -p antrea-cni -p antrea-controller
-	AGENT_KILLS=$${AGENT_KILLS:-200} SWITCH_KILLS=$${SWITCH_KILLS:-20} $(CARGO) test --locked -p antrea-lab --test it endurance -- --nocapture
+	AGENT_KILLS=$${AGENT_KILLS:-200} SWITCH_KILLS=$${SWITCH_KILLS:-20} POLICY_KILLS=$${POLICY_KILLS:-60} \
+	  $(CARGO) test --locked -p antrea-lab --test it -- --nocapture endurance outages
 
 .PHONY: services-long
 services-long: setup ## A Service of which 100 endpoints a second come and go for a minute, and 10,000 connections counted
-	$(CARGO) build --locked -p antrea-agent -p antrea-cni
+	$(CARGO) build --locked -p antrea-agent -p antrea-cni -p antrea-controller
 	CHURN_SECONDS=$${CHURN_SECONDS:-60} CHURN_RATE=$${CHURN_RATE:-100} LATEST_MS=100 CONNECTIONS=10000 AGENT_KILLS=20 \
 		$(CARGO) test --locked -p antrea-lab --test it services:: -- --nocapture --test-threads=1
 
