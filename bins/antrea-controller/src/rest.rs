@@ -58,6 +58,8 @@ impl api::control::server::Rest for Rest {
                 Ok(()) => self.metrics().await,
                 Err(answer) => answer,
             },
+            // What is served is no secret.
+            "/apis" => Self::groups_and_resources(),
             peers::PATH => match self.may(&request, shown, &list()).await {
                 Ok(()) => self.heard(query.strip_prefix("policy=").map(str::to_owned)).await,
                 Err(answer) => answer,

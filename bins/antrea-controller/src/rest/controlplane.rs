@@ -57,6 +57,23 @@ impl Rest {
         json_answer(StatusCode::OK, &list)
     }
 
+    /// All that is served here, in one answer, as newer API servers ask for it.
+    pub(super) fn groups_and_resources() -> Answer {
+        let resource = |(plural, kind, _): &(&str, &str, &[&str])| {
+            let of = json!({"group": "controlplane.antrea.io", "version": "v1beta2", "kind": kind});
+            let singular = kind.to_lowercase();
+            json!({"resource": plural, "responseKind": of, "scope": "Cluster", "singularResource": singular, "verbs": ["get", "list"]})
+        };
+        let resources: Vec<Value> = RESOURCES.iter().map(resource).collect();
+        let version = json!({"version": "v1beta2", "resources": resources, "freshness": "Current"});
+        let group = json!({"metadata": {"name": "controlplane.antrea.io"}, "versions": [version]});
+        let list = json!({
+            "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": [group],
+        });
+        let kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        respond(StatusCode::OK, kind, format!("{list}\n"))
+    }
+
     /// All objects of a resource, or one.
     pub(super) async fn objects(&self, resource: usize, name: Option<&str>, as_table: bool) -> Answer {
         let (plural, kind, columns) = RESOURCES[resource];
