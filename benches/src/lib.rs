@@ -13,6 +13,7 @@ pub mod memory;
 pub mod node;
 pub mod scales;
 pub mod services;
+pub mod streams;
 
 use std::fmt;
 use std::time::Duration;

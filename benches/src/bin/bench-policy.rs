@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use benches::memory::Counting;
 use benches::scales::{NODES, Scale};
+use benches::streams::{AGENTS, Streams, be_agents};
 use benches::{Figure, Goal, percentile, progress, report};
 use policy::{Brain, Event, Held, Kind, Replica, Subscription};
 
@@ -78,6 +79,10 @@ fn cases() -> [Case; 5] {
 }
 
 fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [AGENTS, address, nodes] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        return be_agents(address, nodes);
+    }
     for case in cases() {
         progress(&format!("{:?}; upstream, recorded: {}", case.scale, case.upstream));
         let times = (0..ROUNDS).map(|_| from_nothing(case.scale));
@@ -104,7 +109,29 @@ fn main() -> Result<()> {
             figure("agent-snapshot", "ms", agents.snapshot_time.as_secs_f64() * 1e3 / f64::from(NODES), None);
         }
         agents.check(&mut brain)?;
+        if case.scale == Scale::SmallNamespaces {
+            stream(brain)?;
+        }
     }
+    Ok(())
+}
+
+/// What an agent costs that has a real stream and has taken everything: TLS and HTTP/2 are most of it.
+fn stream(mut brain: Brain) -> Result<()> {
+    progress(&format!("{NODES} agents on streams of their own, in another process"));
+    for n in 0..NODES {
+        let subscription = brain.subscribe(&format!("Node-{n}"));
+        brain.unsubscribe(&subscription);
+    }
+    let before = MEMORY.live();
+    let mut streams = Streams::listen(brain)?;
+    let start = Instant::now();
+    streams.follow(NODES)?;
+    let took = start.elapsed();
+    let bytes = MEMORY.live().saturating_sub(before);
+    figure("stream-bytes", "B", per_agent(bytes), Some(2000.0));
+    figure("stream-all", "s", took.as_secs_f64(), None);
+    streams.end()?;
     Ok(())
 }
 
