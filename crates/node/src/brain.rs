@@ -12,7 +12,7 @@ use pipeline::Pipeline;
 use pipeline::model::ServiceGroup;
 use pipeline::tables::Table;
 use types::control::GroupId;
-use types::node::Node;
+use types::node::{Node, TRANSPORT_ADDRESSES};
 use types::{InvalidField, ObjectName};
 
 use crate::addressing::{Own, local_addresses};
@@ -251,7 +251,10 @@ impl Brain {
             Change::Set(node) => {
                 let name = node.metadata.name.clone();
                 let before = self.nodes.get(&name);
-                let same = before.is_some_and(|old| old.spec == node.spec && old.status == node.status);
+                let transport = |node: &Node| node.metadata.annotations.get(TRANSPORT_ADDRESSES).cloned();
+                let same = before.is_some_and(|old| {
+                    old.spec == node.spec && old.status == node.status && transport(old) == transport(&node)
+                });
                 self.nodes.insert(name, node);
                 !same
             }

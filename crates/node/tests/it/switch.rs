@@ -26,6 +26,18 @@ fn a_peer_is_reached_when_all_nodes_are_known_and_no_longer_when_it_is_gone() {
 }
 
 #[test]
+fn a_peer_that_says_where_it_is_reached_is_followed() {
+    let mut brain = synced(Mode::Encap);
+    brain.handle(Event::Node(Change::Set(node(2))));
+    let leads_to = |brain: &mut Brain, hex: &str| holds(brain, &format!("set_field:{hex}->tun_dst"));
+    assert!(leads_to(&mut brain, "192.168.77.2"));
+    let mut moved = node(2);
+    moved.metadata.annotations.insert(types::node::TRANSPORT_ADDRESSES.to_owned(), "192.168.99.2".to_owned());
+    brain.handle(Event::Node(Change::Set(moved)));
+    assert!(leads_to(&mut brain, "192.168.99.2") && !leads_to(&mut brain, "192.168.77.2"));
+}
+
+#[test]
 fn services_wait_for_their_endpoints_so_that_a_restart_leads_nobody_astray() {
     let mut brain = Brain::new(own(Mode::Encap));
     let before = flows(&mut brain);

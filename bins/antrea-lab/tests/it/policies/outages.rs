@@ -17,21 +17,23 @@ use types::meta::Protocol;
 
 use super::probes::reached;
 use crate::agent::network;
-use crate::endurance::{kill as kill_in, times};
+use crate::endurance::{Stops, kill as kill_in, times};
 use crate::lab::{Kube, Lab, PATIENCE};
 use crate::streams::{Noticed, Stream};
 
 const NODES: [&str; 2] = ["node-1", "node-2"];
 /// The kernel keeps this much of a program's name.
 const CONTROLLER: &str = "antrea-controll";
-/// How often somebody knocks where he is not let in.
+/// How often somebody knocks where he is not let in, and how many times at least.
 const KNOCK: Duration = Duration::from_millis(5);
+const KNOCKS: usize = 500;
 
 /// Somebody who knocks again and again, and who counts whether it is heard.
 struct Knocker {
     stop: Arc<AtomicBool>,
+    knocked: Arc<AtomicUsize>,
     heard: Arc<AtomicUsize>,
-    threads: Vec<JoinHandle<usize>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Knocker {
@@ -41,34 +43,41 @@ impl Knocker {
         outside.connect((address, 9)).unwrap();
         inside.set_read_timeout(Some(KNOCK * 20)).unwrap();
         outside.set_read_timeout(Some(KNOCK)).unwrap();
-        let (stop, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let (stops, hears) = (Arc::clone(&stop), Arc::clone(&heard));
+        let (stop, knocked, heard) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default(), Arc::default());
+        let (stops, hears): (_, Arc<AtomicUsize>) = (Arc::clone(&stop), Arc::clone(&heard));
         let listens = std::thread::spawn(move || {
             while !stops.load(Ordering::Relaxed) {
                 if inside.recv(&mut [0; 8]).is_ok() {
                     hears.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            0
         });
-        let stops = Arc::clone(&stop);
+        let (stops, counts) = (Arc::clone(&stop), Arc::clone(&knocked));
         let knocks = std::thread::spawn(move || {
-            let mut count = 0;
             while !stops.load(Ordering::Relaxed) {
-                count += usize::from(outside.send(b"knock").is_ok());
+                counts.fetch_add(usize::from(outside.send(b"knock").is_ok()), Ordering::Relaxed);
                 // Nobody answers: this is the pause between two.
                 let _ = outside.recv(&mut [0; 8]);
             }
-            count
         });
-        Self { stop, heard, threads: vec![listens, knocks] }
+        Self { stop, knocked, heard, threads: vec![listens, knocks] }
+    }
+
+    fn knocks(&self) -> usize {
+        self.knocked.load(Ordering::Relaxed)
     }
 
     /// How often it was knocked, and how often that was heard.
-    fn end(self) -> (usize, usize) {
+    fn end(mut self) -> (usize, usize) {
         self.stop.store(true, Ordering::Relaxed);
-        let knocks = self.threads.into_iter().map(|thread| thread.join().unwrap()).sum();
-        (knocks, self.heard.load(Ordering::Relaxed))
+        self.threads.drain(..).for_each(|thread| thread.join().unwrap());
+        (self.knocks(), self.heard.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Knocker {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
     }
 }
 
@@ -157,6 +166,7 @@ fn agents_and_controllers_killed_open_no_hole_and_close_none() {
     let knocker = Knocker::start(&stranger.0, &web.0, &web.1);
     let stop = AtomicBool::new(false);
     let steps = std::thread::scope(|scope| {
+        let stops = Stops(&stop);
         let churn = scope.spawn(|| churn(&lab, &stop));
         for number in 0..kills {
             until_followed(&lab);
@@ -176,14 +186,15 @@ fn agents_and_controllers_killed_open_no_hole_and_close_none() {
             }
         }
         until_followed(&lab);
-        stop.store(true, Ordering::Relaxed);
+        until("enough knocks", PATIENCE, || (knocker.knocks() >= KNOCKS).then_some(())).unwrap();
+        drop(stops);
         churn.join().unwrap()
     });
     let (knocks, heard) = knocker.end();
     println!(
         "{kills} kills, {steps} changes of policies; {knocks} packets that are not allowed, {heard} of them heard"
     );
-    assert!(heard == 0 && knocks > 100, "{heard} of {knocks}");
+    assert_eq!(heard, 0, "of {knocks}");
     for stream in streams {
         let Noticed { what, sent, lost, longest, outcome } = stream.end();
         println!("{what}: {sent} messages, {} lost, at most {longest:.0?} between two echoes", lost.len());
