@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use api::control::client::{Credentials, Following, Reporter, follow};
+use delta::StableKey;
 use k8s::Client;
 use node::Event;
 use ovs::backoff::Backoff;
@@ -30,6 +31,8 @@ pub(crate) use memory::Memory;
 const SILENCE: Duration = Duration::from_secs(2);
 /// How long a stream may be away before Pods are judged without it.
 const ABSENCE: Duration = Duration::from_secs(1);
+/// A stream that lasted this long was a good one.
+const STEADY: Duration = Duration::from_secs(10);
 /// How long what was enforced is gathered before it is reported.
 const GATHER: Duration = Duration::from_millis(50);
 
@@ -53,7 +56,8 @@ impl Control {
         let remembered = self.memory.is_there();
         tokio::spawn(remember(self.engine.clone(), self.memory.clone()));
         tokio::spawn(self.memory.clone().keep(self.engine.clone()));
-        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+        let mut backoff =
+            Backoff::new(Duration::from_millis(100), Duration::from_secs(10)).seeded(self.node.stable_hash());
         loop {
             let following = tokio::select! {
                 following = self.connect(&mut places, &mut backoff, remembered) => following,
@@ -62,9 +66,20 @@ impl Control {
             let (address, following) = following;
             info!(%address, "following antrea-controller");
             self.followed.send_replace(Some(address));
-            let reason = self.converse(address, following, &mut places, &mut backoff).await;
+            let since = Instant::now();
+            let reason = self.converse(address, following, &mut places).await;
             self.followed.send_replace(None);
             warn!(%address, reason, "antrea-controller is no longer followed; what it said stays enforced");
+            if since.elapsed() >= STEADY {
+                backoff.reset();
+            } else {
+                // It was let in and could not stay: to come again at once would not help, and many do.
+                let pause = tokio::time::sleep_until((Instant::now() + backoff.next_delay()).into());
+                tokio::select! {
+                    () = pause => {}
+                    () = self.stand_in() => return,
+                }
+            }
         }
     }
 
@@ -77,7 +92,9 @@ impl Control {
     ) -> (SocketAddr, Following) {
         loop {
             let here = places.borrow_and_update().clone();
-            if here.is_known && !here.is_deployed && !remembered {
+            if here.is_deployed {
+                self.engine.tell(Event::Policed).await;
+            } else if here.is_known && !remembered {
                 self.engine.tell(Event::Unpoliced).await;
             }
             for address in here.addresses_for(&self.node) {
@@ -114,7 +131,6 @@ impl Control {
         address: SocketAddr,
         mut following: Following,
         places: &mut watch::Receiver<Places>,
-        backoff: &mut Backoff,
     ) -> String {
         let reporter = following.reporter();
         let batches = async {
@@ -127,7 +143,6 @@ impl Control {
                 if let Err(error) = self.engine.enforce(batch).await {
                     return error.to_string();
                 }
-                backoff.reset();
                 self.memory.changed();
             }
         };
@@ -152,12 +167,18 @@ impl Control {
         let mut told: BTreeMap<ObjectName, Report> = BTreeMap::new();
         let mut reported = 0;
         loop {
-            let enforced = progress.wait_for(|progress| progress.enforced != reported).await.map(|now| now.enforced);
+            if progress.wait_for(|progress| progress.enforced != reported).await.is_err() {
+                return stopped();
+            }
+            // What the brain holds now may be ahead of the switch.
+            let look = |brain: &node::Brain| (brain.policy_version(), brain.reports());
+            let Ok((version, reports)) = self.engine.look(look).await else { return stopped() };
+            let enforced = progress.wait_for(|progress| progress.enforced >= version).await.map(|now| now.enforced);
             match enforced {
-                Ok(enforced) => reported = enforced,
+                Ok(enforced) if enforced == version => reported = version,
+                Ok(_) => continue,
                 Err(_) => return stopped(),
             }
-            let Ok(reports) = self.engine.look(node::Brain::reports).await else { return stopped() };
             let now: BTreeMap<ObjectName, Report> =
                 reports.into_iter().map(|report| (report.policy.clone(), report)).collect();
             let news = now.iter().filter(|(policy, report)| told.get(*policy) != Some(*report));
@@ -204,6 +225,7 @@ impl Control {
         let policies = self.client.all::<NetworkPolicy>(&pod.namespace).await?;
         let count = policies.len();
         self.engine.presume(object, policies).await;
+        self.memory.changed();
         Ok::<_, k8s::RequestError>(Some(count))
     }
 }

@@ -82,6 +82,8 @@ pub struct Brain {
     admitted: BTreeSet<String>,
     policies: Policies,
     policy_version: u64,
+    /// Pods that came, moved or went while what is told of policies was not whole.
+    moved: BTreeSet<ObjectName>,
     /// Nobody enforces policies in this cluster.
     unpoliced: bool,
     services: Catalogue,
@@ -107,6 +109,7 @@ impl Brain {
             admitted: BTreeSet::new(),
             policies: Policies::new(),
             policy_version: 0,
+            moved: BTreeSet::new(),
             unpoliced: false,
             services: Catalogue::default(),
             switch,
@@ -221,6 +224,7 @@ impl Brain {
             Event::Attached(interface) => self.attached(interface),
             Event::Detached(name) => self.detached(&name),
             Event::Unpoliced => self.unpoliced(),
+            Event::Policed => self.policed(),
             Event::Synced(source) => self.source_synced(source),
         }
     }

@@ -76,6 +76,8 @@ pub enum Event {
     Detached(String),
     /// Nobody enforces policies in this cluster: Pods need not wait for them.
     Unpoliced,
+    /// There is somebody who enforces policies, though nothing was heard yet: Pods that come from now on wait.
+    Policed,
     /// Everything that a source knows has been said.
     Synced(Source),
 }

@@ -22,6 +22,9 @@ pub struct Endpoint {
     pub member: Member,
 }
 
+/// A kubelet's own Pod has another uid for its runtime than the API's image of it, which says here what that is.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
 impl Endpoint {
     /// Reads a Pod. Of one on the Node's network or at its end, which is no end of any connection, only the name is left; of
     /// addresses that cannot be read, the others are kept.
@@ -45,7 +48,8 @@ impl Endpoint {
         let ports = named_ports(&pod);
         let name = ObjectName { namespace: pod.metadata.namespace, name: pod.metadata.name };
         let member = Member { pod: name, addresses, ports };
-        let (labels, uid) = (pod.metadata.labels, pod.metadata.uid);
+        let (labels, mut annotations) = (pod.metadata.labels, pod.metadata.annotations);
+        let uid = annotations.remove(MIRROR).unwrap_or(pod.metadata.uid);
         (Ok(Self { labels, node: pod.spec.node_name, uid, member }), problems)
     }
 

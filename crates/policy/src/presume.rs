@@ -1,5 +1,6 @@
 //! What a Node can tell by itself of a Pod that the controller has not seen, while there is no controller to ask.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use types::ObjectName;
@@ -19,11 +20,12 @@ use crate::replica::Replica;
 /// A policy that the Node holds in the version that is there now applies to the Pod as to others. Of one that it does not hold, the
 /// groups are not known: it isolates the Pod and allows nothing. Nobody else learns of the Pod: where it is a peer, it is not yet.
 pub fn presume(replica: &Replica, pod: Pod, policies: &[NetworkPolicy]) -> Batch {
-    let uid = pod.metadata.uid.clone();
     let mut changes = Vec::new();
     if let (Ok(endpoint), _) = Endpoint::read(pod) {
         let member = Arc::new(endpoint.member.clone());
         let name = &member.pod;
+        let mut joined = BTreeSet::new();
+        let mut alone = BTreeSet::new();
         for policy in policies.iter().filter(|policy| policy.metadata.namespace == name.namespace) {
             let of = policy.metadata.object_name();
             let reading = Reading::new(&of, policy);
@@ -33,26 +35,51 @@ pub fn presume(replica: &Replica, pod: Pod, policies: &[NetworkPolicy]) -> Batch
             let is_same =
                 |held: &&Arc<Policy>| held.uid == policy.metadata.uid && held.generation == policy.metadata.generation;
             match replica.policies().get(&of).filter(is_same) {
-                Some(held) => changes.extend(held.applied_to.iter().map(|id| join(replica, *id, &member))),
+                Some(held) => joined.extend(held.applied_to.iter().copied()),
                 None => {
                     let group = group_id::of_pod(name);
-                    changes.push(join(replica, group, &member));
-                    let alone = Policy {
-                        // No policy of Kubernetes has such a name, so the version that other Pods have stays theirs.
-                        name: ObjectName { namespace: of.namespace, name: format!("{}/{}", of.name, name.name) },
+                    joined.insert(group);
+                    // No policy of Kubernetes has such a name, so the version that other Pods have stays theirs.
+                    let stand_in = ObjectName { namespace: of.namespace, name: format!("{}/{}", of.name, name.name) };
+                    alone.insert(stand_in.clone());
+                    let stand_in = Policy {
+                        name: stand_in,
                         uid: policy.metadata.uid.clone(),
                         generation: policy.metadata.generation,
                         applied_to: vec![group],
                         isolates: reading.isolates,
                         rules: Vec::new(),
                     };
-                    changes.push(Change::Policy(PolicyChange::Set(Arc::new(alone))));
+                    changes.push(Change::Policy(PolicyChange::Set(Arc::new(stand_in))));
                 }
             }
         }
-        changes.push(Change::Pod(PodChange::Seen(Arc::new(Seen { pod: name.clone(), uid }))));
+        let groups = joined.iter().map(|id| join(replica, *id, &member));
+        changes.splice(0..0, groups.collect::<Vec<_>>());
+        changes.extend(leave(replica, name, &joined, &alone));
+        changes.push(Change::Pod(PodChange::Seen(Arc::new(Seen { pod: name.clone(), uid: endpoint.uid }))));
     }
     Batch { snapshot: false, changes }
+}
+
+/// What an earlier Pod of this name had, and this one has not: its places in groups, and policies of its own.
+fn leave<'a>(
+    replica: &'a Replica,
+    pod: &'a ObjectName,
+    joined: &'a BTreeSet<GroupId>,
+    alone: &'a BTreeSet<ObjectName>,
+) -> impl Iterator<Item = Change> + 'a {
+    let stays = |id: &GroupId| joined.contains(id);
+    let groups = replica.applied_to().iter().filter(move |(id, members)| members.contains_key(pod) && !stays(id));
+    let groups = groups.map(|(id, _)| {
+        let patch = Patch { id: *id, added: Vec::new(), removed: vec![pod.clone()] };
+        Change::AppliedTo(GroupChange::Patch(Arc::new(patch)))
+    });
+    let its = move |policy: &&ObjectName| {
+        policy.namespace == pod.namespace && policy.name.rsplit_once('/').is_some_and(|(_, of)| of == pod.name)
+    };
+    let policies = replica.policies().keys().filter(its).filter(|policy| !alone.contains(*policy));
+    groups.chain(policies.map(|policy| Change::Policy(PolicyChange::Delete(Arc::new(policy.clone())))))
 }
 
 fn join(replica: &Replica, id: GroupId, member: &Arc<Member>) -> Change {
@@ -128,6 +155,33 @@ mod tests {
         assert!(enforced.isolated.contains(&(Direction::Ingress, name("new"))));
         replica.apply(&presume(&replica, pod("new", "web"), &[policy("web", "web", 2)])).unwrap();
         assert_eq!(replica.enforced(), enforced, "to say it twice changes nothing");
+    }
+
+    #[test]
+    fn another_pod_of_the_same_name_has_nothing_of_the_first() {
+        let mut replica = replica();
+        replica.apply(&presume(&replica, pod("new", "web"), &[policy("web", "web", 2)])).unwrap();
+        let mut next = pod("old", "db");
+        next.metadata.uid = "uid-of-the-next".to_owned();
+        let policies = [policy("web", "web", 1), policy("db", "db", 1)];
+        replica.apply(&presume(&replica, next, &policies)).unwrap();
+        let enforced = replica.enforced();
+        assert!(enforced.rules.is_empty(), "web's rules are not db's: {enforced:?}");
+        assert!(enforced.isolated.contains(&(Direction::Ingress, name("old"))));
+        replica.apply(&presume(&replica, pod("new", "other"), &policies)).unwrap();
+        assert!(
+            !replica.enforced().isolated.contains(&(Direction::Ingress, name("new"))),
+            "nor what was presumed before"
+        );
+    }
+
+    #[test]
+    fn a_static_pod_is_known_by_what_its_runtime_calls_it() {
+        let mut mirror = pod("static", "web");
+        mirror.metadata.annotations.insert("kubernetes.io/config.mirror".to_owned(), "0123abcd".to_owned());
+        let mut replica = replica();
+        replica.apply(&presume(&replica, mirror, &[])).unwrap();
+        assert_eq!(replica.seen().get(&name("static")).map(String::as_str), Some("0123abcd"));
     }
 
     #[test]

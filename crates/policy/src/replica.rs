@@ -86,6 +86,11 @@ impl Replica {
         Ok(())
     }
 
+    /// Whether a batch did not fit, so that what is held is not to be relied on before the next snapshot.
+    pub fn is_lost(&self) -> bool {
+        self.lost
+    }
+
     /// The AppliedToGroups, with the Node's own Pods.
     pub fn applied_to(&self) -> &Groups {
         &self.applied_to

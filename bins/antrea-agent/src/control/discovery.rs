@@ -8,7 +8,7 @@ use k8s::{Client, Notice, Only};
 use tokio::sync::watch;
 use types::ObjectName;
 use types::config_map::ConfigMap;
-use types::service::{EndpointSlice, SERVICE_NAME_LABEL};
+use types::service::{EndpointSlice, SERVICE_NAME_LABEL, Service};
 
 /// The controller's Service.
 pub(super) const SERVICE: &str = "antrea";
@@ -46,24 +46,33 @@ pub(super) fn find(client: &Client, namespace: &str) -> watch::Receiver<Places> 
     let only = Only { namespace: namespace.to_owned(), ..Only::default() };
     let mut slices =
         client.watch::<EndpointSlice>(&Only { labels: format!("{SERVICE_NAME_LABEL}={SERVICE}"), ..only.clone() });
+    let mut services = client.watch::<Service>(&Only { fields: format!("metadata.name={SERVICE}"), ..only.clone() });
     let mut maps = client.watch::<ConfigMap>(&Only { fields: format!("metadata.name={CONFIG_MAP}"), ..only });
     tokio::spawn(async move {
         let mut known: BTreeMap<ObjectName, EndpointSlice> = BTreeMap::new();
+        let (mut has_service, mut synced) = (false, [false; 3]);
         let mut now = Places::default();
         loop {
             tokio::select! {
+                notice = services.next() => match notice {
+                    Notice::Set(_) => has_service = true,
+                    Notice::Gone(_) => has_service = false,
+                    Notice::Synced => synced[0] = true,
+                },
                 notice = slices.next() => match notice {
                     Notice::Set(slice) => _ = known.insert(slice.metadata.object_name(), slice),
                     Notice::Gone(name) => _ = known.remove(&name),
-                    Notice::Synced => now.is_known = true,
+                    Notice::Synced => synced[1] = true,
                 },
                 notice = maps.next() => match notice {
                     Notice::Set(mut map) => now.authorities = map.data.remove(CERTIFICATE),
                     Notice::Gone(_) => now.authorities = None,
-                    Notice::Synced => {}
+                    Notice::Synced => synced[2] = true,
                 },
             }
-            now.is_deployed = !known.is_empty();
+            now.is_known = synced == [true; 3];
+            // Whatever of it is there, somebody meant there to be one.
+            now.is_deployed = has_service || !known.is_empty() || now.authorities.is_some();
             now.addresses = addresses(known.values());
             places.send_if_modified(|places| std::mem::replace(places, now.clone()) != now);
             if places.is_closed() {

@@ -47,7 +47,10 @@ impl Memory {
         loop {
             self.changed.notified().await;
             tokio::time::sleep_until((Instant::now() + GATHER).into()).await;
-            let Ok(batch) = engine.look(|brain| brain.replica().snapshot()).await else { return };
+            let look = |brain: &node::Brain| (!brain.replica().is_lost()).then(|| brain.replica().snapshot());
+            let Ok(batch) = engine.look(look).await else { return };
+            // What does not fit together is followed by a snapshot, or by nothing.
+            let Some(batch) = batch else { continue };
             let this = self.clone();
             let written = tokio::task::spawn_blocking(move || this.write(&api::control::encode(&batch))).await;
             let written = written.map_err(io::Error::other).flatten();

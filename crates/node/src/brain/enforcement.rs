@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use delta::{Observed, State};
+use delta::Observed;
 use openflow::field::Field;
 use openflow::flow::Flow;
 use pipeline::Pipeline;
 use pipeline::model::{Applied, Pod};
 use policy::{OutOfStep, Replica};
 use types::ObjectName;
-use types::control::{Batch, Policy, Report};
+use types::control::{Batch, Change, Direction, Policy, Report};
 use types::network_policy::NetworkPolicy;
 
 use super::{Brain, Problem};
@@ -41,6 +41,12 @@ impl Brain {
         self.policy_version += 1;
         if self.synced.contains(&Source::Policies) {
             self.enforce_policies(&touched);
+            for pod in std::mem::take(&mut self.moved) {
+                self.enforce_for(&pod);
+            }
+            if batch.snapshot || batch.changes.iter().any(|change| matches!(change, Change::Pod(_))) {
+                self.isolate_all();
+            }
             self.connect_all();
         } else {
             self.handle(Event::Synced(Source::Policies));
@@ -53,8 +59,10 @@ impl Brain {
         let name = pod.metadata.object_name();
         if self.synced.contains(&Source::Policies) && self.held().any(|interface| interface.pod == name) {
             let batch = policy::presume(self.policies.replica(), pod, policies);
-            // It was made to fit.
-            let _ = self.enforce(&batch);
+            if !batch.changes.is_empty() {
+                // It was made to fit.
+                let _ = self.enforce(&batch);
+            }
         }
     }
 
@@ -118,19 +126,31 @@ impl Brain {
         }
     }
 
+    /// There is a controller after all: Pods wait for it from now on.
+    pub(super) fn policed(&mut self) {
+        self.unpoliced = false;
+    }
+
     pub(super) fn policy_problems(&self) -> Vec<Problem> {
         let missing = self.policies.missing().map(|(policy, group)| Problem::Group(policy.clone(), group));
         missing.chain(self.policies.exhausted().cloned().map(Problem::Rules)).collect()
     }
 
-    /// Whether rules can be numbered: not before it is known which numbers the switch holds.
+    /// Whether what is told of policies is whole, and rules can be numbered: not before it is known which numbers the switch holds.
     fn knows_policies(&self) -> bool {
-        self.synced.contains(&Source::Policies) && self.synced.contains(&Source::Switch)
+        let told = self.synced.contains(&Source::Policies) && !self.policies.replica().is_lost();
+        told && self.synced.contains(&Source::Switch)
+    }
+
+    /// Whether the controller has seen the Pod behind an interface, and no other of its name.
+    fn is_seen(&self, interface: &Interface) -> bool {
+        is_seen(&self.policies, interface)
     }
 
     pub(super) fn enforce_everything(&mut self) {
         let all = self.policies.replica().policies().keys().cloned().collect();
         self.enforce_policies(&all);
+        self.isolate_all();
         self.connect_all();
     }
 
@@ -140,6 +160,8 @@ impl Brain {
             let applying = self.policies.applying_to(pod);
             self.enforce_each(&applying, Some(pod));
             self.isolate(pod);
+        } else {
+            self.moved.insert(pod.clone());
         }
     }
 
@@ -168,9 +190,26 @@ impl Brain {
     }
 
     fn isolate(&mut self, pod: &ObjectName) {
-        let Self { policies, switch, pipeline, interfaces, .. } = self;
-        for interface in interfaces.values().filter(|interface| interface.pod == *pod) {
-            set_isolation(switch, pipeline, policies, interface);
+        self.isolate_those(|interface| interface.pod == *pod);
+    }
+
+    fn isolate_all(&mut self) {
+        if self.knows_policies() {
+            self.isolate_those(|_| true);
+        }
+    }
+
+    /// A Pod is isolated as its policies say. One that the controller does not know, or no longer, may go on with what it has
+    /// begun and do nothing else: it may run on after the API has forgotten it.
+    fn isolate_those(&mut self, which: impl Fn(&Interface) -> bool) {
+        let Self { policies, switch, pipeline, interfaces, unpoliced, .. } = self;
+        for interface in interfaces.values().filter(|interface| which(interface)) {
+            let directions = match *unpoliced || is_seen(policies, interface) {
+                true => policies.isolation(&interface.pod),
+                false => [Direction::Ingress, Direction::Egress].into(),
+            };
+            let flows = directions.into_iter().flat_map(|direction| pipeline.isolated(direction, &applied(interface)));
+            switch.set_flows(&Owner::Isolation(interface.name.clone()), flows);
         }
     }
 
@@ -184,9 +223,8 @@ impl Brain {
     /// Connects a Pod if the controller has seen it, so that its policies are there, or if there are none to wait for.
     pub(super) fn connect(&mut self, name: &str) {
         let Some(interface) = self.interfaces.get(name) else { return };
-        let is_same = |uid: &String| interface.uid.is_empty() || interface.uid == *uid;
-        let is_seen = || self.policies.replica().seen().get(&interface.pod).is_some_and(is_same);
-        if !self.admitted.contains(name) && !(self.knows_policies() && (self.unpoliced || is_seen())) {
+        let is_told = || self.knows_policies() && (self.unpoliced || self.is_seen(interface));
+        if !self.admitted.contains(name) && !is_told() {
             return;
         }
         let pod = Pod { port: interface.port, mac: interface.mac, addresses: interface.addresses.clone() };
@@ -215,8 +253,7 @@ fn rule_flows(
     flows
 }
 
-fn set_isolation(switch: &mut State<Owner>, pipeline: &Pipeline, policies: &Policies, interface: &Interface) {
-    let directions = policies.isolation(&interface.pod);
-    let flows = directions.into_iter().flat_map(|direction| pipeline.isolated(direction, &applied(interface)));
-    switch.set_flows(&Owner::Isolation(interface.name.clone()), flows);
+fn is_seen(policies: &Policies, interface: &Interface) -> bool {
+    let seen = policies.replica().seen().get(&interface.pod);
+    seen.is_some_and(|uid| interface.uid.is_empty() || interface.uid == *uid)
 }

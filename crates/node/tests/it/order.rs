@@ -41,7 +41,7 @@ fn subject(event: &Event) -> String {
         Event::EndpointSlice(Change::Gone(name)) => format!("slice {}", name.name),
         Event::Attached(interface) => format!("interface {}", interface.name),
         Event::Detached(name) => format!("interface {name}"),
-        Event::Unpoliced => "policies".to_owned(),
+        Event::Unpoliced | Event::Policed => "policies".to_owned(),
         Event::Synced(source) => format!("{source:?}"),
     }
 }

@@ -118,6 +118,8 @@ fn a_pod_that_was_seen_stays_connected_until_it_is_detached() {
     controller.brain.step(policy::Event::PodGone(name("p5")));
     brain.enforce(&controller.take().unwrap()).unwrap();
     assert!(holds(&mut brain, "in_port=5"), "its processes may still run");
+    let isolated = ["nw_src=10.10.1.5 actions=drop", "reg1=0x5 actions=drop"];
+    assert!(isolated.iter().all(|flow| holds(&mut brain, flow)), "and are let do nothing new");
     brain.handle(Event::Detached(interface(5).name));
     brain.handle(Event::Attached(interface(5)));
     assert!(!holds(&mut brain, "in_port=5"), "it comes again, and nobody has seen it");
@@ -194,6 +196,52 @@ fn what_does_not_fit_changes_nothing_until_a_snapshot_comes() {
     assert_eq!(flows(&mut brain), before);
     brain.enforce(&controller.snapshot()).unwrap();
     assert_eq!(flows(&mut brain), before);
+}
+
+#[test]
+fn what_happens_to_pods_after_something_did_not_fit_waits_for_the_snapshot() {
+    let mut controller = Controller::new();
+    controller.policy("web", allow_web_from("client"));
+    controller.pod(5, "n1", json!({"app": "web"}), true);
+    controller.pod(6, "n1", json!({"app": "web"}), true);
+    controller.pod(8, "n2", json!({"app": "client"}), true);
+    let mut brain = node_without_policies();
+    brain.handle(Event::Attached(interface(5)));
+    brain.handle(Event::Attached(interface(6)));
+    brain.enforce(&controller.snapshot()).unwrap();
+
+    // Half of it would fit: a Pod that is seen, and then a group that is not there.
+    let seen = Seen { pod: name("p7"), uid: interface(7).uid };
+    let patch = Patch { id: GroupId([7; 16]), added: vec![], removed: vec![] };
+    let changes = vec![
+        types::control::Change::Pod(PodChange::Seen(Arc::new(seen))),
+        types::control::Change::Address(GroupChange::Patch(Arc::new(patch))),
+    ];
+    brain.enforce(&Batch { snapshot: false, changes }).unwrap_err();
+    brain.handle(Event::Attached(interface(7)));
+    assert!(!holds(&mut brain, "in_port=7"), "what was said of it is not to be relied on");
+    brain.handle(Event::Detached(interface(6).name));
+    let mut moved = interface(5);
+    moved.port = openflow::port::Port(9);
+    brain.handle(Event::Attached(moved.clone()));
+    assert!(holds(&mut brain, "reg1=0x5 actions=conjunction("), "what is in the switch stays");
+
+    brain.enforce(&controller.snapshot()).unwrap();
+    let mut fresh = node_without_policies();
+    fresh.handle(Event::Attached(moved));
+    fresh.handle(Event::Attached(interface(7)));
+    fresh.enforce(&controller.snapshot()).unwrap();
+    assert_eq!(flows(&mut brain), flows(&mut fresh));
+}
+
+#[test]
+fn a_controller_that_appears_is_waited_for() {
+    let mut brain = node_without_policies();
+    brain.handle(Event::Unpoliced);
+    brain.handle(Event::Attached(interface(5)));
+    brain.handle(Event::Policed);
+    brain.handle(Event::Attached(interface(6)));
+    assert!(holds(&mut brain, "in_port=5") && !holds(&mut brain, "in_port=6"));
 }
 
 #[test]
@@ -364,16 +412,18 @@ fn walk(steps: impl IntoIterator<Item = Step>) -> Result<(), TestCaseError> {
         walked.enforce(&batch).unwrap();
     }
     let mut direct = node_without_policies();
-    let mut snapshot = controller.snapshot();
+    let snapshot = controller.snapshot();
+    let mut seen_once = snapshot.clone();
     let held: Vec<String> = walked.held().map(|interface| interface.name.clone()).collect();
     for interface in attached.into_values() {
         // Whoever was seen once stays connected.
         if !held.contains(&interface.name) {
             let seen = Seen { pod: interface.pod.clone(), uid: interface.uid.clone() };
-            snapshot.changes.push(types::control::Change::Pod(PodChange::Seen(Arc::new(seen))));
+            seen_once.changes.push(types::control::Change::Pod(PodChange::Seen(Arc::new(seen))));
         }
         direct.handle(Event::Attached(interface));
     }
+    direct.enforce(&seen_once).unwrap();
     direct.enforce(&snapshot).unwrap();
     prop_assert_eq!(flows(&mut walked), flows(&mut direct));
     prop_assert_eq!(walked.problems(), direct.problems());
