@@ -1,5 +1,7 @@
 //! Whether an applied configuration fits its type, in the words of the real server.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use super::compare::key_step;
@@ -71,8 +73,9 @@ impl Walk<'_> {
             ListKind::Atomic => format!("i:{index}"),
         };
         let steps: Vec<_> = items.iter().enumerate().map(|(index, item)| step(index, item)).collect();
-        for (index, this) in steps.iter().enumerate() {
-            if steps.iter().take(index).any(|before| before == this) {
+        let mut before = BTreeSet::new();
+        for this in &steps {
+            if !before.insert(this) {
                 self.say(None, &format!("duplicate entries for key {}", display(std::slice::from_ref(this))));
             }
         }
