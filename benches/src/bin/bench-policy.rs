@@ -128,6 +128,15 @@ fn stream(mut brain: Brain) -> Result<()> {
     let start = Instant::now();
     streams.follow(NODES)?;
     let took = start.elapsed();
+    // What is on its way has to be sent anyway, and is gone when nothing changes any more.
+    let (mut last, mut same) = (0, 0);
+    let settled = || {
+        let now = MEMORY.live();
+        same = if now == last { same + 1 } else { 0 };
+        last = now;
+        (same > 20).then_some(())
+    };
+    testkit::wait::until("all is sent", Duration::from_secs(60), settled)?;
     let bytes = MEMORY.live().saturating_sub(before);
     figure("stream-bytes", "B", per_agent(bytes), Some(2000.0));
     figure("stream-all", "s", took.as_secs_f64(), None);
