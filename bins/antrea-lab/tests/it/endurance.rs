@@ -113,7 +113,7 @@ pub(crate) fn kill(lab: &Lab, node: &str, name: &str) -> u32 {
 }
 
 /// Stops what runs beside a test when the test ends, however it ends: else its threads would be waited for in vain.
-struct Stops<'a>(&'a AtomicBool);
+pub(crate) struct Stops<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Stops<'_> {
     fn drop(&mut self) {
