@@ -158,12 +158,13 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     let (packets, sent_to_us) = services::packets();
     let brain = Brain::new(Own::clone(&own));
     let engine = Engine::start(brain, switch.clone(), events, Arc::clone(&counters), packets);
-    services::start(&engine, Surroundings { config, own: &own, switch, packets: sent_to_us });
+    let (status, upkeep) = watch::channel(Upkeep::default());
+    let around = Surroundings { config, own: &own, switch, packets: sent_to_us, upkeep: upkeep.clone() };
+    services::start(&engine, around);
     let ports = Ports::new(Arc::clone(&database), &config.ovs_bridge);
     sources::follow(&client, &engine);
     let bridge_repairs = Arc::new(AtomicU64::new(0));
     tokio::spawn(ports.clone().follow(engine.clone(), Arc::clone(&bridge_repairs)));
-    let (status, upkeep) = watch::channel(Upkeep::default());
     tokio::spawn(upkeep::keep(engine.clone(), config.host_gateway.clone(), status));
 
     let (followed, controller) = watch::channel(None);

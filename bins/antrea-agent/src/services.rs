@@ -7,10 +7,12 @@ mod refusals;
 
 use openflow::packet::PacketIn2;
 use ovs::switch::Switch;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::config::Config;
 use crate::engine::Engine;
+use crate::upkeep::Upkeep;
+use connections::Tracked;
 
 /// Packets that wait to be looked at; further ones are lost.
 const QUEUE: usize = 256;
@@ -21,6 +23,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) own: &'a node::Own,
     pub(crate) switch: Switch,
     pub(crate) packets: mpsc::Receiver<Box<PacketIn2>>,
+    pub(crate) upkeep: watch::Receiver<Upkeep>,
 }
 
 /// The way of packets from the switch to whoever answers them.
@@ -30,14 +33,16 @@ pub(crate) fn packets() -> (mpsc::Sender<Box<PacketIn2>>, mpsc::Receiver<Box<Pac
 
 /// Starts what runs as long as the agent does.
 pub(crate) fn start(engine: &Engine, around: Surroundings<'_>) {
-    let Surroundings { config, own, switch, packets } = around;
+    let Surroundings { config, own, switch, packets, upkeep } = around;
     tokio::spawn(refusals::answer(switch, packets));
     let features = own.features;
     if !features.antrea_proxy {
         return;
     }
-    let tracked = connections::Tracked { run_dir: config.ovs_run_dir.clone(), host: features.proxy_all };
-    tokio::spawn(connections::forget_stale(engine.clone(), tracked));
+    tokio::spawn(connections::forget_stale(engine.clone(), Tracked::Switch(config.ovs_run_dir.clone())));
+    if features.proxy_all {
+        tokio::spawn(connections::forget_stale(engine.clone(), Tracked::Host(upkeep)));
+    }
     if features.proxy_all && !config.antrea_proxy.disable_service_health_check_server {
         let address = config.antrea_proxy.service_health_check_server_bind_address;
         tokio::spawn(health::serve_node(engine.clone(), address));

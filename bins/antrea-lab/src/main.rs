@@ -10,6 +10,7 @@
 //!
 //! *Not here.* Anything that a network does: see `node::network` for the seam.
 
+mod accepting;
 mod check;
 mod client;
 mod commands;

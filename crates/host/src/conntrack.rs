@@ -28,50 +28,69 @@ const DESTINATION_PORT: u16 = 3;
 /// What is nested in an attribute is marked so.
 const KIND: u16 = 0x3fff;
 
-/// A connection, with what it is known by to the kernel.
-struct Connection {
-    sent_to: SocketAddr,
-    answered_by: SocketAddr,
+/// A connection of UDP, with what it is known by to the kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UdpConnection {
+    /// What its first packet was sent to.
+    pub sent_to: SocketAddr,
+    /// Who answers.
+    pub answered_by: SocketAddr,
     identity: Vec<u8>,
 }
 
-/// Forgets the connections of UDP for which `is_stale`, asked for whom the first packet was sent to and who answers; how many
-/// there were. In the namespace of the calling thread.
-pub fn forget_udp(is_stale: impl Fn(SocketAddr, SocketAddr) -> bool) -> Result<usize, Error> {
+/// The connections of UDP in the namespace of the calling thread. Only those of the default zone, in which the host itself
+/// tracks: others, such as a switch, track their own connections in zones of the same table.
+pub fn list_udp() -> Result<Vec<UdpConnection>, Error> {
     let doing = "cannot list the kernel's connections";
     let mut netlink = Netlink::netfilter().map_err(Error::refused(doing))?;
-    let mut forgotten = 0;
+    let mut all = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
         let family = u8::try_from(family).unwrap_or_default();
-        let all = netlink.dump(&Request::raw(GET, 0, vec![family, 0, 0, 0]), read).map_err(Error::refused(doing))?;
-        let stale = all.into_iter().filter(|connection| is_stale(connection.sent_to, connection.answered_by));
-        let requests: Vec<Request> = stale
-            .map(|connection| Request::raw(DELETE, 0, [vec![family, 0, 0, 0], connection.identity].concat()))
-            .collect();
-        for result in netlink.requests(&requests) {
-            match result {
-                // It has ended by itself.
-                Ok(()) | Err(Refusal { errno: Errno::ENOENT, .. }) => forgotten += 1,
-                Err(refusal) => return Err(Error::refused("cannot forget a connection")(refusal)),
-            }
-        }
+        let request = Request::raw(GET, 0, vec![family, 0, 0, 0]);
+        all.extend(netlink.dump(&request, read).map_err(Error::refused(doing))?);
     }
-    Ok(forgotten)
+    Ok(all)
 }
 
-fn read(message: Message<'_>) -> Option<Connection> {
-    let attributes = message.body.get(HEADER..)?;
-    let original = find(attributes, ORIGINAL)?;
-    let mut identity = attribute(ORIGINAL | 0x8000, original);
-    if let Some(zone) = find(attributes, ZONE) {
-        identity.extend(attribute(ZONE, zone));
+/// Forgets these connections; how many there still were. One that cannot be forgotten keeps no other from it.
+pub fn forget_udp(connections: &[UdpConnection]) -> Result<usize, Error> {
+    let doing = "cannot forget a connection of the kernel";
+    let mut netlink = Netlink::netfilter().map_err(Error::refused(doing))?;
+    let request = |connection: &UdpConnection| {
+        let family = if connection.sent_to.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        let header = vec![u8::try_from(family).unwrap_or_default(), 0, 0, 0];
+        Request::raw(DELETE, 0, [header, connection.identity.clone()].concat())
+    };
+    let requests: Vec<Request> = connections.iter().map(request).collect();
+    let (mut forgotten, mut refused) = (0, None);
+    for result in netlink.requests(&requests) {
+        match result {
+            Ok(()) => forgotten += 1,
+            // It has ended by itself.
+            Err(Refusal { errno: Errno::ENOENT, .. }) => {}
+            Err(refusal) => refused = Some(refusal),
+        }
     }
+    match refused {
+        None => Ok(forgotten),
+        Some(refusal) => Err(Error::refused(doing)(refusal)),
+    }
+}
+
+fn read(message: Message<'_>) -> Option<UdpConnection> {
+    let attributes = message.body.get(HEADER..)?;
+    // The default zone is not said.
+    if find(attributes, ZONE).is_some() {
+        return None;
+    }
+    let original = find(attributes, ORIGINAL)?;
+    let identity = attribute(ORIGINAL | 0x8000, original);
     let reply = find(attributes, REPLY)?;
     let protocol = find(find(original, PORTS)?, PROTOCOL)?;
     let is_udp = protocol.first().copied().map(i32::from) == Some(libc::IPPROTO_UDP);
     let sent_to = end(original, DESTINATION, DESTINATION_PORT)?;
     let answered_by = end(reply, SOURCE, SOURCE_PORT)?;
-    is_udp.then_some(Connection { sent_to, answered_by, identity })
+    is_udp.then_some(UdpConnection { sent_to, answered_by, identity })
 }
 
 /// The address and the port of one end of a direction.

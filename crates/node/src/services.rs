@@ -13,7 +13,6 @@ use pipeline::Pipeline;
 use pipeline::model::ServiceGroup;
 use proxy::{HealthCheck, ServicePort, Viewpoint};
 use types::ObjectName;
-use types::meta::Protocol;
 use types::service::{EndpointSlice, Service};
 
 use crate::addressing::Own;
@@ -185,8 +184,7 @@ impl Versions {
     fn count(&mut self, before: Option<&ServicePort>, now: Option<&ServicePort>) {
         let frontends = |port: Option<&ServicePort>| port.map(|port| port.frontends.clone()).unwrap_or_default();
         self.frontends += u64::from(frontends(before) != frontends(now));
-        let is_udp = now.or(before).is_some_and(|port| port.protocol == Protocol::Udp);
-        self.udp += u64::from(is_udp && before != now);
+        self.udp += u64::from(connections::knowledge(before) != connections::knowledge(now));
     }
 }
 

@@ -114,8 +114,8 @@ impl Pipeline {
             flow.then(Action::Group(group))
         };
         let select = || frontend.when(ENDPOINT_SELECT);
-        let mut flows: Vec<Flow> = frontend
-            .admitted(&select())
+        let mut flows: Vec<Flow> = self
+            .admitted(frontend, &select())
             .map(|client| match frontend.group {
                 Some(group) => choose(200, client, group, frontend.snat),
                 None if frontend.drops => Table::ServiceLb.flow(200).cookie(cookie).when(client),
@@ -144,18 +144,17 @@ impl Pipeline {
             // A client that is remembered has chosen before it gets here, and may have been admitted when others were.
             let at = |priority, matches| Table::ServiceLb.flow(priority).cookie(cookie).when(matches);
             let remembered = frontend.when(ENDPOINT_SELECTED);
-            let admitted = frontend.admitted(&remembered).filter(|_| affinity.is_some());
+            let admitted = self.admitted(frontend, &remembered).filter(|_| affinity.is_some());
             flows.extend(admitted.map(|client| at(186, client).then(Table::EndpointDnat.resubmit())));
             flows.push(at(185, frontend.packets()));
         }
         flows
     }
 
-    #[expect(clippy::unused_self, reason = "all compilers are asked the same way")]
     pub(crate) fn service_remembered(&self, frontend: &Frontend, endpoints: &EndpointSet, cookie: u64) -> Vec<Flow> {
         let at = |priority, matches| Table::ServiceLb.flow(priority).cookie(cookie).when(matches);
         let mut flows = Vec::new();
-        for client in frontend.admitted(&frontend.when(ENDPOINT_SELECTED)) {
+        for client in self.admitted(frontend, &frontend.when(ENDPOINT_SELECTED)) {
             let still_there = |endpoint: &Endpoint| {
                 at(188, client.clone().mark_endpoint(endpoint)).then(Table::EndpointDnat.resubmit())
             };
@@ -165,15 +164,32 @@ impl Pipeline {
         flows
     }
 
+    /// Those packets that come from clients that may use the frontend. The Node is one if its address may, though its packets
+    /// have the gateway's, too.
+    fn admitted(&self, frontend: &Frontend, packets: &Match) -> impl Iterator<Item = Match> {
+        let outside_ranges = |host: &IpAddr| !frontend.admits(*host);
+        let node = self.admitted_hosts(frontend).into_iter().filter(outside_ranges);
+        let node: Vec<Match> = node.map(|host| packets.clone().mark(FROM_GATEWAY).from(host)).collect();
+        frontend.within_ranges(packets).chain(node)
+    }
+
     /// Packets of a Pod of this Node, or of the Node itself, and not of clients outside.
     fn in_cluster_clients(&self, frontend: &Frontend, packets: &Match) -> Vec<Match> {
-        let family = frontend.kind.family();
-        let mut clients: Vec<Match> = frontend.admitted(&packets.clone().mark(FROM_POD)).collect();
-        for (_, address) in self.node.addresses.iter().filter(|(f, _)| *f == family) {
-            let hosts = [address.gateway, address.node].into_iter().filter(|host| frontend.admits(*host));
-            clients.extend(hosts.map(|host| packets.clone().mark(FROM_GATEWAY).from(host)));
-        }
-        clients
+        let node = self.admitted_hosts(frontend).into_iter();
+        let node = node.map(|host| packets.clone().mark(FROM_GATEWAY).from(host));
+        frontend.within_ranges(&packets.clone().mark(FROM_POD)).chain(node).collect()
+    }
+
+    /// What the Node's own packets have as their source, as far as it may use the frontend.
+    fn admitted_hosts(&self, frontend: &Frontend) -> Vec<IpAddr> {
+        let of_family = self.node.addresses.iter().filter(|(family, _)| *family == frontend.kind.family());
+        of_family
+            .flat_map(|(_, own)| {
+                let node = frontend.admits(own.node);
+                let gateway = node || frontend.admits(own.gateway);
+                gateway.then_some(own.gateway).into_iter().chain(node.then_some(own.node))
+            })
+            .collect()
     }
 
     pub(crate) fn service_endpoint(&self, protocol: Protocol, endpoint: &Endpoint) -> Vec<Flow> {
@@ -265,8 +281,8 @@ impl Frontend {
         self.packets().mark(state)
     }
 
-    /// Those packets that come from clients that may use the frontend.
-    fn admitted(&self, packets: &Match) -> impl Iterator<Item = Match> {
+    /// Those packets that come from the ranges of clients that may use the frontend.
+    fn within_ranges(&self, packets: &Match) -> impl Iterator<Item = Match> {
         let from = |range: IpNet| packets.clone().within(self.kind.family().src(), range);
         match &self.clients {
             None => vec![packets.clone()].into_iter(),

@@ -1,7 +1,7 @@
 //! Where connections go: of the endpoints that slices name, those that should get any.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use types::service::{EndpointHints, EndpointSlice, ServicePort, SliceEndpoint};
 use types::{InvalidField, ObjectName};
@@ -32,6 +32,10 @@ impl Candidate<'_> {
 
     pub(crate) fn address(&self) -> IpAddr {
         self.endpoint.address
+    }
+
+    pub(crate) fn socket(&self) -> SocketAddr {
+        (self.endpoint.address, self.endpoint.port).into()
     }
 }
 

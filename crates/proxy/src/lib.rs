@@ -17,7 +17,7 @@ mod viewpoint;
 pub use viewpoint::{Serving, Viewpoint};
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 use types::meta::Protocol;
@@ -92,15 +92,21 @@ pub struct ServicePort {
     /// Where they lead if only this Node will do. Not always some of [`ServicePort::endpoints`]: one that is about to end
     /// takes connections while it is the only one here, though others elsewhere are ready.
     pub local_endpoints: BTreeSet<Endpoint>,
-    /// Whether the Service has endpoints at all: then a frontend that leads to none here drops connections, as somebody else
-    /// may take them, and otherwise it refuses them.
-    pub any_endpoints: bool,
+    /// All endpoints that answer, wherever they are and whether or not they get new connections from here: what a
+    /// connection that there is may go on to.
+    pub serving: BTreeSet<SocketAddr>,
 }
 
 impl ServicePort {
     /// All endpoints that connections can go to.
     pub fn reachable(&self) -> BTreeSet<&Endpoint> {
         self.endpoints.iter().chain(&self.local_endpoints).collect()
+    }
+
+    /// Whether the Service has endpoints at all: then a frontend that leads to none here drops connections, as somebody else
+    /// may take them, and otherwise it refuses them.
+    pub fn is_served(&self) -> bool {
+        !self.serving.is_empty()
     }
 }
 
@@ -164,7 +170,7 @@ pub fn compute<'a>(
                 frontends,
                 endpoints: chosen.anywhere,
                 local_endpoints: chosen.here,
-                any_endpoints: !candidates.is_empty(),
+                serving: candidates.iter().map(Candidate::socket).collect(),
             });
         }
         local_ready = local_ready.max(ready_here.len());

@@ -1,59 +1,80 @@
-//! Forgets connections of UDP that lead to endpoints that are gone, in the switch and on the host.
+//! Forgets connections of UDP that lead to endpoints that are gone, in the switch and on the host, each at its own pace.
 
-use std::net::SocketAddr;
+mod on_host;
+mod switch;
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use node::{Owner, UdpConnections};
+use node::{Owner, Versions};
 use ovs::backoff::Backoff;
-use ovs::unixctl::{ConntrackEntry, ConntrackMatch, ConntrackProtocol, Control, Layer4, UnixctlError};
-use pipeline::DNAT_ZONES;
+use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use crate::engine::Engine;
+use crate::upkeep::Upkeep;
 
-/// How long the switch may take to list its connections, or to forget one.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// To list connections keeps the switch from forwarding, so changes are gathered for so long.
+/// Changes are gathered for so long.
 const PERIOD: Duration = Duration::from_millis(100);
-const UDP: u8 = 17;
+/// To list connections keeps a switch from forwarding: so much longer than a listing is the pause after it, at least.
+const PAUSE: u32 = 10;
 
 /// Where connections are tracked.
-pub(crate) struct Tracked {
-    /// Open vSwitch's.
-    pub(crate) run_dir: PathBuf,
-    /// Whether the host translates NodePorts.
-    pub(crate) host: bool,
+pub(crate) enum Tracked {
+    /// By Open vSwitch, which runs in this directory.
+    Switch(PathBuf),
+    /// By the kernel of the host, which translates NodePorts as soon as the upkeep has told it to.
+    Host(watch::Receiver<Upkeep>),
+}
+
+/// What came of listing connections once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Round {
+    /// How long the listing took.
+    listing: Duration,
+    /// How many connections were forgotten.
+    forgotten: usize,
 }
 
 /// Forgets what is stale after every change, and once at the start, for ever.
-pub(crate) async fn forget_stale(engine: Engine, tracked: Tracked) {
+pub(crate) async fn forget_stale(engine: Engine, mut tracked: Tracked) {
     let mut progress = engine.progress();
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
     let mut done = None;
     loop {
-        if progress.wait_for(|progress| progress.ready && Some(progress.services.udp) != done).await.is_err() {
-            return;
-        }
-        // As long as flows lead to an endpoint that is gone, a connection that is forgotten may begin like that again.
-        let _ = engine.installed(Owner::Node).await;
-        let looked = engine.look(|brain| (brain.service_versions().udp, brain.udp_connections())).await;
-        let Ok((version, Some(known))) = looked else { return };
-        let next = match tracked.forget(known).await {
-            Ok(forgotten) => {
-                if forgotten > 0 {
-                    info!(forgotten, "connections of UDP to endpoints that are gone were forgotten");
+        let due = progress.wait_for(|now| now.ready && Some(tracked.version(now.services)) != done).await;
+        // What changes from here on is a reason to look again.
+        let Ok(version) = due.map(|now| tracked.version(now.services)) else { return };
+        let of = tracked.name();
+        let next = match tracked.forget(&engine).await {
+            Ok(round) => {
+                if round.forgotten > 0 {
+                    info!(
+                        of,
+                        forgotten = round.forgotten,
+                        "connections of UDP to endpoints that are gone were forgotten"
+                    );
                 }
                 backoff.reset();
                 done = Some(version);
-                Instant::now() + PERIOD
+                Instant::now() + round.pause()
             }
             Err(error) => {
                 let delay = backoff.next_delay();
                 if backoff.is_news() {
-                    warn!(error, ?delay, "cannot forget connections of UDP to endpoints that are gone; trying again");
+                    warn!(
+                        of,
+                        error,
+                        ?delay,
+                        "cannot forget connections of UDP to endpoints that are gone; trying again"
+                    );
                 } else {
-                    debug!(error, ?delay, "cannot forget connections of UDP to endpoints that are gone; trying again");
+                    debug!(
+                        of,
+                        error,
+                        ?delay,
+                        "cannot forget connections of UDP to endpoints that are gone; trying again"
+                    );
                 }
                 Instant::now() + delay
             }
@@ -63,48 +84,60 @@ pub(crate) async fn forget_stale(engine: Engine, tracked: Tracked) {
 }
 
 impl Tracked {
-    async fn forget(&self, known: UdpConnections) -> Result<usize, String> {
-        let in_switch = self.forget_in_switch(&known).await.map_err(|error| error.to_string())?;
-        if !self.host {
-            return Ok(in_switch);
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Switch(_) => "the switch",
+            Self::Host(_) => "the host",
         }
-        let on_host = move || host::conntrack::forget_udp(|to, by| known.is_stale_on_host(to, by));
-        let on_host = tokio::task::spawn_blocking(on_host).await.map_err(|error| format!("a bug: {error}"))?;
-        on_host.map(|on_host| in_switch + on_host).map_err(|error| error.to_string())
     }
 
-    async fn forget_in_switch(&self, known: &UdpConnections) -> Result<usize, UnixctlError> {
-        // Looked for each time: a switch that was restarted has another socket.
-        let control = Control::vswitchd(&self.run_dir, PATIENCE)?;
-        let mut forgotten = 0;
-        for zone in DNAT_ZONES {
-            for entry in control.conntrack_dump(None, Some(zone)).await? {
-                let Some((sent_to, answered_by, exactly)) = udp(&entry) else { continue };
-                if known.is_stale(sent_to, answered_by, entry.mark) {
-                    let any = ConntrackMatch::default();
-                    control.conntrack_flush(None, Some(zone), &exactly, &any).await?;
-                    forgotten += 1;
-                }
+    /// The version of what connections are compared with.
+    fn version(&self, of: Versions) -> u64 {
+        match self {
+            Self::Switch(_) => of.udp,
+            // The host does not know endpoints.
+            Self::Host(_) => of.frontends,
+        }
+    }
+
+    /// Forgets what is stale. What is known is looked at after connections are listed: one that was made meanwhile leads to an
+    /// endpoint that is newer than what was known before, and lives.
+    async fn forget(&mut self, engine: &Engine) -> Result<Round, String> {
+        let look = async || {
+            let looked = engine.look(node::Brain::udp_connections).await.map_err(|stopped| stopped.to_string())?;
+            looked.ok_or_else(|| "Services are not known yet".to_owned())
+        };
+        match self {
+            Self::Switch(run_dir) => {
+                // As long as flows lead to an endpoint that is gone, a connection that is forgotten may begin like that again.
+                // What the switch refuses to hold is told elsewhere.
+                let _ = engine.installed(Owner::Node).await;
+                switch::forget(run_dir, look).await
+            }
+            Self::Host(upkeep) => {
+                // The same of rules. Whether they can be set, and why not, is the upkeep's to say.
+                let wanted = engine.look(node::Brain::host_version).await.map_err(|stopped| stopped.to_string())?;
+                let held = upkeep.wait_for(|upkeep| upkeep.version >= wanted).await;
+                held.map_err(|_| "the agent is stopping".to_owned())?;
+                on_host::forget(look).await
             }
         }
-        Ok(forgotten)
     }
 }
 
-/// Of a connection of UDP: what its first packet was sent to, who answers, and what tells it from all others.
-fn udp(entry: &ConntrackEntry) -> Option<(SocketAddr, SocketAddr, ConntrackMatch)> {
-    let (first, answer) = (&entry.original, &entry.reply);
-    let (Layer4::Ports { src, dst }, Layer4::Ports { src: answering, .. }) = (first.layer4, answer.layer4) else {
-        return None;
-    };
-    let exactly = ConntrackMatch {
-        src: Some(first.src),
-        dst: Some(first.dst),
-        protocol: Some(UDP),
-        src_port: Some(src),
-        dst_port: Some(dst),
-        ..ConntrackMatch::default()
-    };
-    let is_udp = entry.protocol == ConntrackProtocol::Udp;
-    is_udp.then_some(((first.dst, dst).into(), (answer.src, answering).into(), exactly))
+impl Round {
+    fn pause(self) -> Duration {
+        PERIOD.max(self.listing * PAUSE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_that_takes_long_is_followed_by_a_pause_that_is_longer() {
+        let pause = |listing: u64| Round { listing: Duration::from_millis(listing), forgotten: 1 }.pause().as_millis();
+        assert_eq!([pause(0), pause(9), pause(11), pause(1000)], [100, 100, 110, 10_000]);
+    }
 }

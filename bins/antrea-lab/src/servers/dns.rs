@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::zone::{Entry, Zone};
+use crate::accepting::or_pause;
 use crate::client::Mirror;
 
 /// Seconds for which an answer may be kept: names come and go.
@@ -72,10 +73,7 @@ async fn datagrams(socket: UdpSocket, zone: watch::Receiver<Arc<Zone>>) -> Resul
 
 async fn connections(listener: TcpListener, zone: watch::Receiver<Arc<Zone>>) -> Result<()> {
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::task::yield_now().await;
-            continue;
-        };
+        let Ok((stream, _)) = or_pause(listener.accept().await).await else { continue };
         let zone = zone.borrow().clone();
         tokio::spawn(async move { timeout(PATIENCE, connection(stream, &zone)).await });
     }

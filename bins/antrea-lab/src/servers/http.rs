@@ -9,6 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
+use crate::accepting::or_pause;
+
 const LONGEST_REQUEST: usize = 64 * 1024;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long `/dial` waits for the other.
@@ -19,10 +21,7 @@ pub(crate) async fn serve(port: u16) -> Result<()> {
     let bound = TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await;
     let listener = bound.with_context(|| format!("cannot listen at TCP port {port}"))?;
     loop {
-        let Ok((stream, from)) = listener.accept().await else {
-            tokio::task::yield_now().await;
-            continue;
-        };
+        let Ok((stream, from)) = or_pause(listener.accept().await).await else { continue };
         tokio::spawn(async move {
             let from = SocketAddr::new(from.ip().to_canonical(), from.port());
             // A client that goes away, or never asks, is no failure of ours.

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::accepting::or_pause;
 use crate::system::Netns;
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -47,10 +48,7 @@ pub(crate) async fn forward(listener: TcpListener, to: End) {
 /// Forwards connections for ever, each to where `to` says then.
 pub(crate) async fn forward_to(listener: TcpListener, to: impl Fn() -> End) {
     loop {
-        let Ok((mut from, _)) = listener.accept().await else {
-            tokio::task::yield_now().await;
-            continue;
-        };
+        let Ok((mut from, _)) = or_pause(listener.accept().await).await else { continue };
         let to = to();
         tokio::spawn(async move {
             let outcome = async {

@@ -6,6 +6,7 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
+use crate::accepting::or_pause;
 use crate::progress::News;
 use crate::request::Wish;
 use crate::state::Home;
@@ -28,12 +29,9 @@ impl Requests {
         let (sender, receiver) = mpsc::channel(16);
         tokio::spawn(async move {
             loop {
-                match listener.accept().await {
+                match or_pause(listener.accept().await).await {
                     Ok((stream, _)) => drop(tokio::spawn(read(stream, sender.clone()))),
-                    Err(error) => {
-                        tracing::warn!("a request was not heard: {error}");
-                        tokio::task::yield_now().await;
-                    }
+                    Err(error) => tracing::warn!("a request was not heard: {error}"),
                 }
             }
         });

@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use host::conntrack::{forget_udp, list_udp};
 use testkit::Netns;
 use testkit::process::run;
 
@@ -45,9 +46,14 @@ fn a_connection_that_is_forgotten_is_translated_anew() {
 
             let (sent_to, endpoint) = (client.peer_addr().unwrap(), old.local_addr().unwrap());
             let is = |to: SocketAddr, by: SocketAddr| (to, by) == (sent_to, endpoint);
-            assert_eq!(host::conntrack::forget_udp(|to, by| !is(to, by) && to == sent_to).unwrap(), 0);
+            let (meant, others): (Vec<_>, Vec<_>) =
+                list_udp().unwrap().into_iter().partition(|one| is(one.sent_to, one.answered_by));
+            assert_eq!((meant.len(), others.iter().filter(|one| one.sent_to == sent_to).count()), (1, 0));
+            forget_udp(&others).unwrap();
             assert!(is_heard(&client, &old), "{loopback}: it is not the one that was meant");
-            assert_eq!(host::conntrack::forget_udp(is).unwrap(), 1);
+            assert_eq!(forget_udp(&meant).unwrap(), 1);
+            // What has ended since it was listed keeps nobody from the others.
+            assert_eq!(forget_udp(&meant).unwrap(), 0, "{loopback}");
             assert!(is_heard(&client, &new), "{loopback}: its endpoint is another one now");
             // For the next family, which begins with the old rule.
             run(std::process::Command::new("nft").args(["flush", "chain", "inet", "t", "c"]), None).unwrap();
@@ -58,6 +64,26 @@ fn a_connection_that_is_forgotten_is_translated_anew() {
             )
             .unwrap();
         }
+    })
+    .unwrap();
+}
+
+#[test]
+fn connections_that_others_track_in_zones_of_their_own_are_left_alone() {
+    let node = Netns::new().unwrap();
+    run(node.command("ip").args(["link", "set", "lo", "up"]), None).unwrap();
+    let rules = "table inet t { chain zone { type filter hook output priority -300; udp dport 9 ct zone set 65520; }; \
+                 chain track { type filter hook output priority 0; ct state new accept; }; }";
+    run(node.command("nft").arg(rules), None).unwrap();
+    node.run(|| {
+        let listed = |port: u16| {
+            let server = UdpSocket::bind(("127.0.0.1", port)).unwrap();
+            let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+            client.connect(server.local_addr().unwrap()).unwrap();
+            client.send(b"x").unwrap();
+            list_udp().unwrap().iter().filter(|one| one.sent_to.port() == port).count()
+        };
+        assert_eq!((listed(9), listed(10)), (0, 1));
     })
     .unwrap();
 }

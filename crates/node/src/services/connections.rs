@@ -3,6 +3,9 @@
 //! UDP has no end, so a client that goes on sending keeps its connection as the switch remembers it: to an endpoint that is
 //! gone, or to none, if there was no Service when it began. Such connections have to be forgotten. Whoever does looks at those that
 //! there are: so it does not matter what happened while nobody looked.
+//!
+//! One whose endpoint still answers stays, also where new ones would go elsewhere by now: endpoints about to end, hints and
+//! policies are about new connections only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +19,7 @@ use crate::addressing::Own;
 /// Where UDP goes that is sent to Services.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct UdpConnections {
-    /// What clients connect to, and where that may lead.
+    /// What clients connect to, and who answers there.
     frontends: BTreeMap<SocketAddr, BTreeSet<SocketAddr>>,
     /// NodePorts, as the host sees them.
     node_ports: BTreeSet<SocketAddr>,
@@ -29,12 +32,12 @@ impl UdpConnections {
         let virtual_services = own.families().map(|address| address.virtual_service).collect();
         let mut known = Self { virtual_services, ..Self::default() };
         for port in ports.filter(|port| port.protocol == Protocol::Udp) {
-            let endpoints: BTreeSet<SocketAddr> =
-                port.reachable().into_iter().map(|endpoint| (endpoint.address, endpoint.port).into()).collect();
+            // Where two Services claim one address, the switch follows the first.
+            let mut leads = |at: SocketAddr| _ = known.frontends.entry(at).or_insert_with(|| port.serving.clone());
             for frontend in &port.frontends {
                 match frontend.kind {
                     FrontendKind::ClusterIp(ip) | FrontendKind::External(ip) => {
-                        known.frontends.insert((ip, frontend.port).into(), endpoints.clone());
+                        leads((ip, frontend.port).into());
                     }
                     FrontendKind::NodePort { ipv6 } => {
                         let of_family = |ip: &IpAddr| ip.is_ipv6() == ipv6;
@@ -42,8 +45,7 @@ impl UdpConnections {
                         let listening = own.node_port_addresses.iter().copied().filter(of_family);
                         let at = |ip| SocketAddr::new(ip, frontend.port);
                         known.node_ports.extend(listening.clone().map(at));
-                        let all = listening.chain(behind.filter(of_family)).map(at);
-                        known.frontends.extend(all.map(|at| (at, endpoints.clone())));
+                        listening.chain(behind.filter(of_family)).map(at).for_each(&mut leads);
                     }
                 }
             }
@@ -64,4 +66,13 @@ impl UdpConnections {
         let translated = self.virtual_services.contains(&answered_by.ip()) && sent_to.ip() != answered_by.ip();
         self.node_ports.contains(&sent_to) != translated
     }
+}
+
+/// Ways in, and who answers.
+type Knowledge<'a> = (BTreeSet<(FrontendKind, u16)>, &'a BTreeSet<SocketAddr>);
+
+/// What is to be known of a port: no other change of it makes a connection stale.
+pub(super) fn knowledge(port: Option<&ServicePort>) -> Option<Knowledge<'_>> {
+    let port = port.filter(|port| port.protocol == Protocol::Udp)?;
+    Some((port.frontends.iter().map(|frontend| (frontend.kind, frontend.port)).collect(), &port.serving))
 }

@@ -98,7 +98,7 @@ impl Services {
                 protocol,
                 port: written.port,
                 group: groups.get(&written.local_only).copied(),
-                drops: port.any_endpoints,
+                drops: port.is_served(),
                 in_cluster_group: groups.get(&false).copied().filter(|_| external && written.local_only),
                 snat: external && !written.local_only,
                 affinity: port.affinity.map(|seconds| Affinity { seconds }),

@@ -81,6 +81,62 @@ fn only_changes_of_udp_are_worth_a_look_at_connections() {
     assert!(version(&brain) > before);
 }
 
+#[test]
+fn a_connection_of_udp_stays_while_its_endpoint_answers_though_new_ones_go_elsewhere() {
+    let mut brain = synced(Mode::Encap);
+    brain.handle(set_service(dns()));
+    let is_stale = |brain: &Brain, pod: u8| {
+        let answered_by = at(&format!("10.10.1.{pod}:8080"));
+        brain.udp_connections().unwrap().is_stale(at("10.96.0.1:53"), answered_by, SERVICE)
+    };
+    let mut looks = 0;
+    let mut tell = |slice: &EndpointSlice, service: Service, what: &str, stale: [bool; 2], worth_a_look: bool| {
+        brain.handle(Event::EndpointSlice(Change::Set(slice.clone())));
+        brain.handle(set_service(service));
+        assert_eq!([is_stale(&brain, 5), is_stale(&brain, 6)], stale, "{what}");
+        let before = std::mem::replace(&mut looks, brain.service_versions().udp);
+        assert_eq!(looks > before, worth_a_look, "{what}");
+    };
+    let mut slice = dns_slice(&[5, 6]);
+    tell(&slice, dns(), "both are ready", [false, false], true);
+    let zone = |name: &str| serde_json::from_value(json!({"forZones": [{"name": name}]})).unwrap();
+    (slice.endpoints[0].hints, slice.endpoints[1].hints) = (zone("a"), zone("b"));
+    tell(&slice, dns(), "hints", [false, false], false);
+    (slice.endpoints[0].hints, slice.endpoints[1].hints) = (zone("b"), zone("a"));
+    tell(&slice, dns(), "other hints", [false, false], false);
+    slice.endpoints[0].conditions =
+        serde_json::from_value(json!({"ready": false, "serving": true, "terminating": true})).unwrap();
+    tell(&slice, dns(), "one is about to end", [false, false], false);
+    slice.endpoints[1].node_name = Some("n2".to_owned());
+    let mut local = dns();
+    local.spec.internal_traffic_policy = "Local".to_owned();
+    local.spec.external_traffic_policy = "Local".to_owned();
+    tell(&slice, local, "another policy", [false, false], false);
+    slice.endpoints[0].conditions.serving = Some(false);
+    tell(&slice, dns(), "it answers no more", [true, false], true);
+    slice.endpoints.remove(1);
+    tell(&slice, dns(), "the other is gone", [true, true], true);
+}
+
+#[test]
+fn of_two_services_at_one_address_the_first_says_where_connections_lead() {
+    let mut brain = synced(Mode::Encap);
+    let mut second = dns();
+    second.metadata.name = "s2".to_owned();
+    let mut others = dns_slice(&[6]);
+    others.metadata.name = "s2-x".to_owned();
+    others.metadata.labels.insert("kubernetes.io/service-name".to_owned(), "s2".to_owned());
+    for (service, slice) in [(second, others), (dns(), dns_slice(&[5]))] {
+        brain.handle(set_service(service));
+        brain.handle(Event::EndpointSlice(Change::Set(slice)));
+    }
+    let known = brain.udp_connections().unwrap();
+    for sent_to in ["10.96.0.1:53", "169.254.0.253:30053", "192.168.77.1:30053"] {
+        assert!(!known.is_stale(at(sent_to), at("10.10.1.5:8080"), SERVICE), "{sent_to}");
+        assert!(known.is_stale(at(sent_to), at("10.10.1.6:8080"), SERVICE), "{sent_to}");
+    }
+}
+
 /// So many endpoints, in slices of a hundred.
 fn many(count: u16) -> Vec<EndpointSlice> {
     let numbers: Vec<u16> = (0..count).collect();

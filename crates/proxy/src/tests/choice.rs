@@ -56,6 +56,25 @@ fn ready_endpoints_are_used_and_those_about_to_end_while_there_are_no_others() {
 }
 
 #[test]
+fn whoever_answers_may_keep_the_connections_that_it_has() {
+    let serving = |service: &Service, slice: &EndpointSlice| -> Vec<String> {
+        port(service, std::slice::from_ref(slice)).serving.iter().map(ToString::to_string).collect()
+    };
+    let mut near = hinted([("b", ""), ("a", ""), ("a", "")]);
+    let mut local = service("NodePort");
+    local.spec.internal_traffic_policy = "Local".to_owned();
+    local.spec.external_traffic_policy = "Local".to_owned();
+    for service in [service("ClusterIP"), local] {
+        assert_eq!(serving(&service, &near), ["10.0.0.1:8080", "10.0.1.1:8080", "10.0.2.1:8080"]);
+    }
+    for (written, kept) in [("RER", 3), ("RGR", 2), ("RNR", 2), ("EEE", 3), ("GGN", 0)] {
+        conditions(&mut near, written);
+        assert_eq!(serving(&service("ClusterIP"), &near).len(), kept, "{written}");
+        assert_eq!(port(&service("ClusterIP"), &[near.clone()]).is_served(), kept > 0, "{written}");
+    }
+}
+
+#[test]
 fn what_is_not_said_of_an_endpoint_counts_as_ready() {
     // publishNotReadyAddresses needs nothing here: the slices of such a Service say that all are ready.
     assert_eq!(of(&port(&service("ClusterIP"), &[slice("IPv4", &THREE)]).endpoints), [0, 1, 2]);

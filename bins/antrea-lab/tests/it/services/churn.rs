@@ -4,15 +4,17 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
-use std::sync::Mutex;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use testkit::Netns;
+use testkit::wait::until;
 
-use super::world::{World, connect, times};
+use super::world::{World, answered_by, connect, times, udp_socket};
+use crate::endurance::Stops;
+use crate::lab::PATIENCE;
 
 /// How often a connection that stays is used.
 const TICK: Duration = Duration::from_millis(50);
@@ -47,75 +49,133 @@ fn stay_connected(from: &Netns, to: SocketAddr, stop: &AtomicBool) -> Result<usi
     Ok(echoes)
 }
 
-/// Uses a Service by many connections while something happens to it: new ones, and those that stayed.
-fn use_while(world: &World, to: SocketAddr, happens: impl FnOnce()) -> (Connections, Vec<Result<usize, String>>) {
+/// Datagrams of one socket to an endpoint; why they did not all get there, if one did not.
+fn keep_asking(socket: &UdpSocket, endpoint: u16, stop: &AtomicBool) -> Result<usize, String> {
+    let mut answers = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let by = answered_by(socket);
+        if by != endpoint {
+            return Err(format!("after {answers} answers of {endpoint}: one of {by}"));
+        }
+        answers += 1;
+        std::thread::park_timeout(TICK);
+    }
+    Ok(answers)
+}
+
+/// What clients of a Service see while something happens to it.
+struct Used {
+    new: Connections,
+    /// What came of each that was to stay.
+    stayed: Vec<Result<usize, String>>,
+}
+
+/// Uses a Service by many connections while something happens to it, and by datagrams to an endpoint of another.
+fn use_while(world: &World, to: SocketAddr, datagrams: Option<(&UdpSocket, u16)>, happens: impl FnOnce()) -> Used {
     let stop = AtomicBool::new(false);
+    let stop = &stop;
     std::thread::scope(|scope| {
-        let new = scope.spawn(|| connect_all_the_time(&world.client, to, &stop));
-        let stay: Vec<_> = (0..10).map(|_| scope.spawn(|| stay_connected(&world.client, to, &stop))).collect();
+        let stops = Stops(stop);
+        let new = scope.spawn(|| connect_all_the_time(&world.client, to, stop));
+        let mut stay: Vec<_> = (0..10).map(|_| scope.spawn(|| stay_connected(&world.client, to, stop))).collect();
+        stay.extend(datagrams.map(|(socket, endpoint)| scope.spawn(move || keep_asking(socket, endpoint, stop))));
         happens();
-        stop.store(true, Ordering::Relaxed);
-        (new.join().unwrap(), stay.into_iter().map(|one| one.join().unwrap()).collect())
+        drop(stops);
+        Used { new: new.join().unwrap(), stayed: stay.into_iter().map(|one| one.join().unwrap()).collect() }
     })
 }
 
-fn assert_unbroken(new: &Connections, stayed: &[Result<usize, String>]) {
-    let failed: Vec<_> = new.iter().filter_map(|(_, _, got)| got.as_ref().err()).collect();
-    assert!(failed.is_empty(), "{} of {} new connections failed: {failed:?}", failed.len(), new.len());
-    assert!(stayed.iter().all(Result::is_ok), "connections broke: {stayed:?}");
+impl Used {
+    fn assert_unbroken(&self) {
+        let Self { new, stayed } = self;
+        let failed: Vec<_> = new.iter().filter_map(|(_, _, got)| got.as_ref().err()).collect();
+        assert!(failed.is_empty(), "{} of {} new connections failed: {failed:?}", failed.len(), new.len());
+        assert!(stayed.iter().all(Result::is_ok), "connections broke: {stayed:?}");
+    }
+}
+
+/// Endpoints that leave Service `web` and come back.
+struct Churn<'a> {
+    world: &'a World,
+    away: BTreeMap<u16, Away>,
+    changes: usize,
+}
+
+impl Churn<'_> {
+    fn leave(&mut self, port: u16) {
+        self.world.remove("web", port);
+        self.away.entry(port).or_default().push((Instant::now(), None));
+        self.changes += 1;
+    }
+
+    fn come_back(&mut self, port: u16) {
+        if let Some(last) = self.away.get_mut(&port).and_then(|all| all.last_mut()) {
+            last.1 = Some(Instant::now());
+        }
+        self.world.set("web", "TCP", &[port]);
+        self.changes += 1;
+    }
+
+    /// How long after an endpoint was removed the last connection began that got there, at most.
+    fn latest(&self, new: &Connections) -> Duration {
+        let late = new.iter().filter_map(|(began, _, got)| {
+            let mut away = self.away.get(got.as_ref().ok()?)?.iter();
+            let away = away.find(|(removed, back)| began > removed && back.is_none_or(|back| *began < back))?;
+            Some(*began - away.0)
+        });
+        late.max().unwrap_or_default()
+    }
 }
 
 #[test]
 fn endpoints_that_come_and_go_break_no_connection_and_get_none_once_they_are_gone() {
     let world = World::start("churn", 10);
-    let (seconds, rate) = (times("CHURN_SECONDS", 5), times("CHURN_RATE", 40));
-    let latest = Duration::from_millis(times("LATEST_MS", 1000).try_into().unwrap());
+    let (seconds, rate) = (times("CHURN_SECONDS", 5), u32::try_from(times("CHURN_RATE", 40)).unwrap());
+    let limit = Duration::from_millis(times("LATEST_MS", 1000).try_into().unwrap());
     let to = world.service("web", "TCP", json!({}), 10);
-    let gone: Mutex<BTreeMap<u16, Away>> = Mutex::default();
-    let mut changes = 0;
-    let (new, stayed) = use_while(&world, to, || {
-        let end = Instant::now() + Duration::from_secs(seconds.try_into().unwrap());
-        // Half of the endpoints come and go, one change at a time.
-        for port in world.servers.ports[5..].iter().cycle() {
-            if Instant::now() > end {
-                break;
+    let dns = world.service("dns", "UDP", json!({}), 10);
+    let (stay, come_and_go) = world.servers.ports.split_at(5);
+    let to_one_that_stays = || {
+        let socket = udp_socket(&world.client, dns);
+        let endpoint = answered_by(&socket);
+        stay.contains(&endpoint).then_some((socket, endpoint))
+    };
+    let (socket, endpoint) = until("an endpoint that stays", PATIENCE, to_one_that_stays).unwrap();
+    let mut churn = Churn { world: &world, away: BTreeMap::new(), changes: 0 };
+    let began = Instant::now();
+    let mut took = Duration::ZERO;
+    let used = use_while(&world, to, Some((&socket, endpoint)), || {
+        let end = began + Duration::from_secs(seconds.try_into().unwrap());
+        let pause_until = |moment: Instant| {
+            std::thread::park_timeout(moment.saturating_duration_since(Instant::now()));
+        };
+        // One is away for so long that a connection that gets there is late, each in turn. The others come and go meanwhile,
+        // one change at a time. Those of the Service of UDP are fewer, as they are not to slow down the others.
+        for absent in come_and_go.iter().cycle().take_while(|_| Instant::now() < end) {
+            churn.leave(*absent);
+            world.remove("dns", *absent);
+            let back = Instant::now() + limit * 3;
+            let others = come_and_go.iter().filter(|port| *port != absent);
+            for port in others.cycle().take_while(|_| Instant::now() < back) {
+                let began = Instant::now();
+                churn.leave(*port);
+                pause_until(began + Duration::from_secs(1) / rate);
+                churn.come_back(*port);
+                pause_until(began + Duration::from_secs(2) / rate);
             }
-            let next = Instant::now() + Duration::from_secs(2) / u32::try_from(rate).unwrap();
-            world.remove("web", *port);
-            gone.lock().unwrap().entry(*port).or_default().push((Instant::now(), None));
-            std::thread::park_timeout(
-                (next - Duration::from_secs(1) / u32::try_from(rate).unwrap())
-                    .saturating_duration_since(Instant::now()),
-            );
-            if let Some(last) = gone.lock().unwrap().get_mut(port).and_then(|all| all.last_mut()) {
-                last.1 = Some(Instant::now());
-            }
-            world.set("web", "TCP", &[*port]);
-            changes += 2;
-            std::thread::park_timeout(next.saturating_duration_since(Instant::now()));
+            churn.come_back(*absent);
+            world.set("dns", "UDP", &[*absent]);
         }
-        // The last ones stay away for longer than anything may take.
-        for port in &world.servers.ports[5..] {
-            world.remove("web", *port);
-            gone.lock().unwrap().entry(*port).or_default().push((Instant::now(), None));
-        }
-        std::thread::park_timeout(latest * 2);
+        come_and_go.iter().for_each(|port| churn.leave(*port));
+        took = began.elapsed();
+        pause_until(Instant::now() + limit * 2);
     });
-    assert_unbroken(&new, &stayed);
-    let gone = gone.into_inner().unwrap();
-    let late = new.iter().filter_map(|(began, _, got)| {
-        let away = gone
-            .get(got.as_ref().ok()?)?
-            .iter()
-            .find(|(removed, back)| began > removed && back.is_none_or(|back| *began < back))?;
-        Some(*began - away.0)
-    });
-    let worst = late.max().unwrap_or_default();
+    used.assert_unbroken();
+    let (worst, changes, connections) = (churn.latest(&used.new), churn.changes, used.new.len());
     println!(
-        "{changes} changes in {seconds} s, {} connections; the last to an endpoint that was gone began {worst:.0?} after",
-        new.len()
+        "{changes} changes in {took:.1?}, {connections} connections; the last to an endpoint that was gone began {worst:.0?} after"
     );
-    assert!(worst <= latest, "a connection got to an endpoint {worst:?} after it was removed");
+    assert!(worst <= limit, "a connection got to an endpoint {worst:?} after it was removed");
 }
 
 #[test]
@@ -123,13 +183,13 @@ fn agents_that_are_killed_break_no_connection_to_a_service_and_hinder_no_new_one
     let world = World::start("kills", 10);
     let to = world.service("web", "TCP", json!({}), 10);
     let kills = times("AGENT_KILLS", 4);
-    let (new, stayed) = use_while(&world, to, || {
+    let used = use_while(&world, to, None, || {
         for kill in 0..kills {
             let node = ["node-1", "node-2"][kill % 2];
             world.kill_agent(node);
             world.until_agent_is_back(node);
         }
     });
-    println!("{kills} agents killed, {} connections, of {} others none broke", new.len(), stayed.len());
-    assert_unbroken(&new, &stayed);
+    used.assert_unbroken();
+    println!("{kills} agents killed, {} connections, of {} others none broke", used.new.len(), used.stayed.len());
 }

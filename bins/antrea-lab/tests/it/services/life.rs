@@ -1,12 +1,11 @@
 //! What happens to Services while they are used: connections spread, clients keep their endpoints, endpoints go.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde_json::json;
 use testkit::wait::until;
 
-use super::world::{World, ask, connect, times, udp_socket};
+use super::world::{World, answered_by, ask, connect, times, udp_socket};
 use super::{place, service, set_ingress};
 use crate::lab::PATIENCE;
 
@@ -33,7 +32,7 @@ fn connections_spread_evenly_and_clients_who_are_remembered_keep_their_endpoint(
     assert_even(&counts, 10, 4.5);
     let mut counts = BTreeMap::new();
     for _ in 0..connections {
-        *counts.entry(ask(&udp_socket(&world.client, udp)).unwrap()).or_insert(0) += 1;
+        *counts.entry(answered_by(&udp_socket(&world.client, udp))).or_insert(0) += 1;
     }
     assert_even(&counts, 10, 4.5);
 
@@ -83,17 +82,16 @@ fn datagrams_of_a_client_that_goes_on_sending_find_another_endpoint_when_theirs_
         ("outside", udp_socket(&outside, format!("192.168.1.11:{node_port}").parse().unwrap())),
     ];
     for (who, socket) in &clients {
-        let gone = until(format_args!("an answer for {who}"), PATIENCE, || ask(socket).ok()).unwrap();
-        assert_eq!(ask(socket).unwrap(), gone, "{who}: a connection has one endpoint");
+        let gone = answered_by(socket);
+        assert_eq!(answered_by(socket), gone, "{who}: a connection has one endpoint");
         world.remove("dns", gone);
-        socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
         let moved = || ask(socket).ok().filter(|port| *port != gone);
         until(format_args!("another endpoint for {who}"), PATIENCE, moved).unwrap();
         world.set("dns", "UDP", &[gone]);
     }
     // It goes while nobody looks.
     let (_, socket) = &clients[0];
-    let gone = ask(socket).unwrap();
+    let gone = answered_by(socket);
     let old = world.lab.pid("node-1", "antrea-agent");
     world.kill_agent("node-1");
     world.remove("dns", gone);
@@ -110,8 +108,7 @@ fn datagrams_of_a_client_that_goes_on_sending_find_another_endpoint_when_theirs_
     let early = udp_socket(&world.client, at);
     assert!(ask(&early).is_err());
     world.set("dns", "UDP", &[7002]);
-    early.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-    assert_eq!(until("an answer", PATIENCE, || ask(&early).ok()).unwrap(), 7002);
+    assert_eq!(answered_by(&early), 7002);
 }
 
 #[test]

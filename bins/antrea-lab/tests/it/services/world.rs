@@ -1,8 +1,9 @@
 //! A lab with servers that tell who they are, and Services whose endpoints tests set.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -18,6 +19,8 @@ use crate::lab::{Kube, Lab, PATIENCE, pause};
 
 /// How long an answer may take on a machine that is busy.
 const LATE: Duration = Duration::from_secs(5);
+/// How long an answer to a datagram is waited for before one asks again.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// A number, unless the environment says otherwise.
 pub(super) fn times(variable: &str, otherwise: usize) -> usize {
@@ -29,24 +32,26 @@ pub(super) struct Servers {
     address: IpAddr,
     pub(super) ports: Vec<u16>,
     stop: std::sync::Arc<AtomicBool>,
+    listeners: Vec<TcpListener>,
 }
 
 impl Servers {
-    /// Each tells its port by TCP and UDP to whoever asks, and echoes what it is sent afterwards.
+    /// Each tells its port to whoever asks: by TCP at once, and echoes what it is sent afterwards; by UDP before what it is sent.
     pub(super) fn start(netns: &Netns, address: IpAddr, count: u16) -> Self {
         let ports: Vec<u16> = (7000..7000 + count).collect();
         let stop = std::sync::Arc::new(AtomicBool::new(false));
+        let mut listeners = Vec::new();
         for port in &ports {
             let at = SocketAddr::new(address, *port);
-            let (tcp, udp) =
-                netns.run(|| (std::net::TcpListener::bind(at).unwrap(), UdpSocket::bind(at).unwrap())).unwrap();
+            let (tcp, udp) = netns.run(|| (TcpListener::bind(at).unwrap(), UdpSocket::bind(at).unwrap())).unwrap();
+            listeners.push(tcp.try_clone().unwrap());
             udp.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
             let (port, ended) = (*port, std::sync::Arc::clone(&stop));
             std::thread::spawn(move || {
                 let mut buffer = [0; 64];
                 while !ended.load(Ordering::Relaxed) {
-                    if let Ok((_, from)) = udp.recv_from(&mut buffer) {
-                        let _ = udp.send_to(&port.to_be_bytes(), from);
+                    if let Ok((length, from)) = udp.recv_from(&mut buffer) {
+                        let _ = udp.send_to(&[&port.to_be_bytes(), &buffer[..length]].concat(), from);
                     }
                 }
             });
@@ -56,7 +61,7 @@ impl Servers {
                 }
             });
         }
-        Self { address, ports, stop }
+        Self { address, ports, stop, listeners }
     }
 
     /// An EndpointSlice of a Service with these of them. One slice can say one port only, so each has a slice of its own.
@@ -76,6 +81,10 @@ impl Servers {
 impl Drop for Servers {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        for listener in self.listeners.drain(..) {
+            // Whoever waits for connections learns that there will be none.
+            let _ = TcpStream::from(OwnedFd::from(listener)).shutdown(Shutdown::Both);
+        }
     }
 }
 
@@ -108,18 +117,31 @@ pub(super) fn connect_within(from: &Netns, to: SocketAddr, time: Duration) -> st
     from.run(connect).unwrap()
 }
 
-/// The server that a socket's datagrams get to.
+/// The server that a datagram of a socket got to.
 pub(super) fn ask(socket: &UdpSocket) -> std::io::Result<u16> {
-    let mut port = [0; 2];
-    socket.send(b"?")?;
-    socket.recv(&mut port)?;
-    Ok(u16::from_be_bytes(port))
+    // Every question is another one: an answer that is late would be taken for that of another server.
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let question = ASKED.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    socket.send(&question)?;
+    let mut answer = [0; 6];
+    loop {
+        socket.recv(&mut answer)?;
+        let [a, b, echo @ ..] = answer;
+        if echo == question {
+            return Ok(u16::from_be_bytes([a, b]));
+        }
+    }
+}
+
+/// The server that a socket's datagrams get to; one that is lost is sent again.
+pub(super) fn answered_by(socket: &UdpSocket) -> u16 {
+    until("an answer to a datagram", PATIENCE, || ask(socket).ok()).unwrap()
 }
 
 pub(super) fn udp_socket(from: &Netns, to: SocketAddr) -> UdpSocket {
     let socket = from.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
     socket.connect(to).unwrap();
-    socket.set_read_timeout(Some(LATE)).unwrap();
+    socket.set_read_timeout(Some(AGAIN)).unwrap();
     socket
 }
 

@@ -71,3 +71,25 @@ fn whom_policy_local_does_not_bind_the_ranges_do() {
     w.change(|c| c.services[0] = service(&["10.10.0.0/16"]));
     assert_eq!((pod_is_served(&mut w, 40001), from_node(&mut w, 41001)), (true, false));
 }
+
+#[test]
+fn ranges_with_the_nodes_address_admit_the_node_whose_packets_have_the_gateways() {
+    let from_node = |w: &mut World, own: IpAddr, port| {
+        let came = w.send(HOST.port, from_host(Packet::tcp(at(own, port), at(EXTERNAL_IP, 80), Syn)));
+        w.switch.settle();
+        !came.is_empty()
+    };
+    let policy_local = || Service::of(BY_EXTERNAL_IP, 80, &[elsewhere(REMOTE.ip)]).local_only(&[]);
+    for service in [balanced as fn() -> Service, || balanced().with_affinity(300), policy_local] {
+        let mut w = World::with(|c| c.services.push(only_for(service(), &["192.168.77.0/24"])));
+        // Twice, as a client that is remembered comes by other flows.
+        for port in [40000, 40001] {
+            assert!(from_node(&mut w, HOST.ip, port) && from_node(&mut w, NODE, port));
+        }
+        // Whoever else has the gateway's address is not the Node.
+        assert!(w.send(A.port, to_gateway(A, Packet::tcp(at(HOST.ip, 40002), at(EXTERNAL_IP, 80), Syn))).is_empty());
+        assert!(!pod_is_served(&mut w, 40003));
+        w.change(|c| c.services[0] = only_for(service(), &["192.168.78.0/24"]));
+        assert!(!from_node(&mut w, HOST.ip, 40004) && !from_node(&mut w, NODE, 40004));
+    }
+}

@@ -1,0 +1,30 @@
+//! Connections that the host tracks, to its NodePorts.
+
+use std::time::Instant;
+
+use host::conntrack::{UdpConnection, forget_udp, list_udp};
+use node::UdpConnections;
+
+use super::Round;
+
+/// Lists connections, looks at what is known then, and forgets those that are stale.
+pub(super) async fn forget(look: impl AsyncFnOnce() -> Result<UdpConnections, String>) -> Result<Round, String> {
+    let began = Instant::now();
+    let listed = blocking(list_udp).await?;
+    let listing = began.elapsed();
+    let known = look().await?;
+    let is_stale = |one: &UdpConnection| known.is_stale_on_host(one.sent_to, one.answered_by);
+    let stale: Vec<UdpConnection> = listed.into_iter().filter(is_stale).collect();
+    if stale.is_empty() {
+        return Ok(Round { listing, forgotten: 0 });
+    }
+    let forgotten = blocking(move || forget_udp(&stale)).await?;
+    Ok(Round { listing, forgotten })
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, host::Error> + Send + 'static,
+) -> Result<T, String> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| format!("a bug: {error}"))?.map_err(|error| error.to_string())
+}

@@ -1,0 +1,158 @@
+//! Connections that the switch tracks.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use node::UdpConnections;
+use ovs::unixctl::{ConntrackEntry, ConntrackMatch, ConntrackProtocol, Control, Layer4, UnixctlError};
+use pipeline::DNAT_ZONES;
+
+use super::Round;
+
+/// How long the switch may take to list its connections, or to forget one.
+const PATIENCE: Duration = Duration::from_secs(10);
+const UDP: u8 = 17;
+
+/// A connection of UDP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Connection {
+    /// What its first packet was sent to.
+    sent_to: SocketAddr,
+    answered_by: SocketAddr,
+    mark: u32,
+    /// What tells it from all others.
+    zone: u16,
+    exactly: ConntrackMatch,
+}
+
+/// Lists connections, looks at what is known then, and forgets those that are stale.
+pub(super) async fn forget(
+    run_dir: &Path,
+    look: impl AsyncFnOnce() -> Result<UdpConnections, String>,
+) -> Result<Round, String> {
+    // Looked for each time: a switch that was restarted has another socket.
+    let control = Control::vswitchd(run_dir, PATIENCE).map_err(|error| error.to_string())?;
+    let began = Instant::now();
+    let mut stale = list(&control).await.map_err(|error| error.to_string())?;
+    let listing = began.elapsed();
+    let known = look().await?;
+    stale.retain(|one| known.is_stale(one.sent_to, one.answered_by, one.mark));
+    let forgotten = forget_these(&control, &stale).await.map_err(|error| error.to_string())?;
+    Ok(Round { listing, forgotten })
+}
+
+async fn list(control: &Control) -> Result<Vec<Connection>, UnixctlError> {
+    let mut all = Vec::new();
+    for zone in DNAT_ZONES {
+        all.extend(control.conntrack_dump(None, Some(zone)).await?.iter().filter_map(|entry| udp(zone, entry)));
+    }
+    Ok(all)
+}
+
+/// Forgets these; how many there still were.
+async fn forget_these(control: &Control, stale: &[Connection]) -> Result<usize, UnixctlError> {
+    let (any, mut refused) = (ConntrackMatch::default(), Vec::new());
+    for one in stale {
+        match control.conntrack_flush(None, Some(one.zone), &one.exactly, &any).await {
+            Ok(()) => {}
+            // Most likely it has ended by itself: nothing else is wrong with it, and others are to be forgotten, too.
+            Err(error @ UnixctlError::Refused { .. }) => refused.push((one, error)),
+            Err(error) => return Err(error),
+        }
+    }
+    let forgotten = stale.len() - refused.len();
+    if refused.is_empty() {
+        return Ok(forgotten);
+    }
+    let listed = list(control).await?;
+    match refused.into_iter().find(|(one, _)| listed.contains(one)) {
+        Some((_, error)) => Err(error),
+        None => Ok(forgotten),
+    }
+}
+
+fn udp(zone: u16, entry: &ConntrackEntry) -> Option<Connection> {
+    let (first, answer) = (&entry.original, &entry.reply);
+    let (Layer4::Ports { src, dst }, Layer4::Ports { src: answering, .. }) = (first.layer4, answer.layer4) else {
+        return None;
+    };
+    let exactly = ConntrackMatch {
+        src: Some(first.src),
+        dst: Some(first.dst),
+        protocol: Some(UDP),
+        src_port: Some(src),
+        dst_port: Some(dst),
+        ..ConntrackMatch::default()
+    };
+    (entry.protocol == ConntrackProtocol::Udp).then_some(Connection {
+        sent_to: (first.dst, dst).into(),
+        answered_by: (answer.src, answering).into(),
+        mark: entry.mark,
+        zone,
+        exactly,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::Ovs;
+
+    use super::*;
+
+    /// A switch that tracks what comes in at p1 as it does connections to Services.
+    fn tracking() -> (Ovs, Control) {
+        let ovs = Ovs::start().unwrap();
+        ovs.add_bridge("br0").unwrap();
+        ovs.add_ports("br0", &[("p1", 1), ("p2", 2)]).unwrap();
+        let flow = format!("ip,actions=ct(commit,zone={},exec(set_field:0x21->ct_mark)),output:2", DNAT_ZONES[0]);
+        ovs.ofctl(["add-flow", "br0", &flow]).unwrap();
+        let control = Control::vswitchd(ovs.dir(), PATIENCE).unwrap();
+        (ovs, control)
+    }
+
+    /// Sends the `n`th packet, which begins a connection to a port.
+    async fn send(ovs: &Ovs, control: &Control, to: u16, n: usize) {
+        let packet = format!(
+            "in_port(1),eth(src=50:54:00:00:00:01,dst=50:54:00:00:00:02),eth_type(0x0800),\
+             ipv4(src=10.0.0.1,dst=10.0.0.2,proto=17,tos=0,ttl=64,frag=no),udp(src=1001,dst={to})"
+        );
+        control.call("netdev-dummy/receive", &["p1", &packet]).await.unwrap();
+        ovs.wait_captured("p2", n).unwrap();
+    }
+
+    async fn ports(control: &Control) -> Vec<u16> {
+        let mut ports: Vec<u16> = list(control).await.unwrap().iter().map(|one| one.sent_to.port()).collect();
+        ports.sort_unstable();
+        ports
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ended_by_itself_keeps_no_other_from_being_forgotten() {
+        let (ovs, control) = tracking();
+        for (n, port) in [53, 54, 55].into_iter().enumerate() {
+            send(&ovs, &control, port, n + 1).await;
+        }
+        let all = list(&control).await.unwrap();
+        let (ended, alive): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.sent_to.port() == 54);
+        assert_eq!(forget_these(&control, &ended).await.unwrap(), 1);
+        let any = ConntrackMatch::default();
+        let again = control.conntrack_flush(None, Some(DNAT_ZONES[0]), &ended[0].exactly, &any).await;
+        assert!(matches!(again, Err(UnixctlError::Refused { .. })), "{again:?}");
+        let stale = [&ended[..], &alive[..]].concat();
+        assert_eq!((forget_these(&control, &stale).await.unwrap(), ports(&control).await), (2, vec![]));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_newer_than_what_is_known_lives() {
+        let (ovs, control) = tracking();
+        send(&ovs, &control, 53, 1).await;
+        // No Service is known, so all connections to any are stale, but for the one that begins before it is asked.
+        let look = async || {
+            send(&ovs, &control, 54, 2).await;
+            Ok(UdpConnections::default())
+        };
+        let round = forget(ovs.dir(), look).await.unwrap();
+        assert_eq!((round.forgotten, ports(&control).await), (1, vec![54]));
+    }
+}

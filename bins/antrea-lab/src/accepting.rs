@@ -1,0 +1,30 @@
+//! What becomes of a connection that cannot be accepted.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How long nobody is let in after that has failed.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What was accepted. Where that has failed, mostly as too many files are open, it would fail again at once: so there is a pause.
+pub(crate) async fn or_pause<T>(accepted: io::Result<T>) -> io::Result<T> {
+    if accepted.is_err() {
+        let next = Instant::now() + PAUSE;
+        tokio::time::sleep_until(next.into()).await;
+    }
+    accepted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_a_failure_is_followed_by_a_pause() {
+        let began = Instant::now();
+        assert!(or_pause(Err::<(), _>(io::ErrorKind::Other.into())).await.is_err());
+        assert!(began.elapsed() >= PAUSE);
+        let accepted = tokio::time::timeout(Duration::ZERO, or_pause(Ok(()))).await;
+        assert!(accepted.is_ok_and(|accepted| accepted.is_ok()));
+    }
+}
