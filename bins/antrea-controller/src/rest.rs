@@ -49,7 +49,7 @@ impl api::control::server::Rest for Rest {
         if request.method() != Method::GET {
             return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET is understood here");
         }
-        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+        let path = request.uri().path();
         let list = || objects_access("list", "networkpolicies", "");
         match path {
             "/healthz" | "/livez" => self.health().await,
@@ -61,7 +61,7 @@ impl api::control::server::Rest for Rest {
             // What is served is no secret.
             "/apis" => Self::groups_and_resources(),
             peers::PATH => match self.may(&request, shown, &list()).await {
-                Ok(()) => self.heard(query.strip_prefix("policy=").map(str::to_owned)).await,
+                Ok(()) => self.heard().await,
                 Err(answer) => answer,
             },
             _ => match Asked::read(path) {
