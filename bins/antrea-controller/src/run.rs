@@ -17,7 +17,8 @@ use crate::door::Door;
 use crate::engine::{Complaint, Engine};
 use crate::peers::Peers;
 use crate::rest::Rest;
-use crate::{node_ipam, sources, tls};
+use crate::sources::Sources;
+use crate::{node_ipam, tls};
 
 /// The Lease of the replica that writes.
 const LEASE: &str = "antrea-controller";
@@ -69,7 +70,7 @@ async fn start(config: &Config) -> Result<Started> {
     let client = Client::new(kubeconfig, config.kube_api_server_override.as_deref()).await?;
     let (complaints, complained) = mpsc::channel(COMPLAINTS);
     let engine = Engine::start(complaints);
-    sources::follow(&client, &engine);
+    let sources = Sources::follow(&client, &engine);
 
     let me = identity()?;
     let (leading, leads) = watch::channel(false);
@@ -94,7 +95,7 @@ async fn start(config: &Config) -> Result<Started> {
 
     let door = Arc::new(Door::new(client, engine.clone()));
     let (metrics, front_proxy) = (config.enable_prometheus_metrics, proxy);
-    let rest = Arc::new(Rest { engine, door: Arc::clone(&door), metrics, peers, front_proxy });
+    let rest = Arc::new(Rest { engine, sources, door: Arc::clone(&door), metrics, peers, front_proxy });
     Ok(Started { listener: listen(config).await?, tls, door, rest })
 }
 
