@@ -10,8 +10,8 @@ use telemetry::metrics::Histogram;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tracing::warn;
 use types::control::{Batch, Report};
-use types::{InvalidField, ObjectName};
 
+use crate::complaints::Complaint;
 use crate::status::Reports;
 
 /// Events that wait for the brain; whoever has more waits.
@@ -61,14 +61,6 @@ enum Question {
     Take(Subscription, oneshot::Sender<Result<Option<Batch>, Superseded>>),
     Report(String, Vec<Report>),
     Look(Look),
-}
-
-/// What could not be understood of a policy.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Complaint {
-    pub(crate) policy: ObjectName,
-    pub(crate) uid: String,
-    pub(crate) problems: Vec<InvalidField>,
 }
 
 /// A way to the task.
@@ -219,7 +211,7 @@ impl Task {
         }
         if let Some((policy, uid)) = of.filter(|_| !problems.is_empty()) {
             // The log has it, whether or not anybody writes it to the cluster.
-            let _ = self.complaints.try_send(Complaint { policy, uid, problems });
+            let _ = self.complaints.try_send(Complaint { policy, uid });
         }
     }
 

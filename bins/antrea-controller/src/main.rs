@@ -10,6 +10,7 @@
 //! *Not here.* Decisions about policies (crate `policy`), and the protocols (crates `api` and `k8s`).
 
 mod authority;
+mod complaints;
 mod config;
 mod door;
 mod engine;

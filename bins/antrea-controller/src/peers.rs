@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::debug;
+use types::ObjectName;
 use types::service::EndpointSlice;
 
 use crate::authority::{Authorities, SERVER_NAME};
@@ -22,6 +23,8 @@ use crate::status::ByNode;
 
 /// Where a replica tells what its agents have reported.
 pub(crate) const PATH: &str = "/v1/reports";
+/// The name of the Service's port.
+const PORT: &str = "api";
 /// How long another replica may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -50,8 +53,8 @@ impl Peers {
         Self { client, addresses, authorities }
     }
 
-    /// What all others that answer have heard; `policy` alone, if it is named.
-    pub(crate) async fn ask(&self, policy: Option<&str>) -> Vec<Heard> {
+    /// What all others that answer have heard.
+    pub(crate) async fn ask(&self) -> Vec<Heard> {
         let addresses = self.addresses.borrow().clone();
         if addresses.is_empty() {
             return Vec::new();
@@ -59,12 +62,11 @@ impl Peers {
         let Ok(token) = self.client.token().await else { return Vec::new() };
         let authorities = self.authorities.borrow().bundle();
         let credentials = Arc::new(Credentials { authorities, token, server_name: SERVER_NAME.to_owned() });
-        let path: Arc<str> = policy.map_or_else(|| PATH.to_owned(), |policy| format!("{PATH}?policy={policy}")).into();
         let mut asked = JoinSet::new();
         for address in addresses {
-            let (credentials, path) = (Arc::clone(&credentials), Arc::clone(&path));
+            let credentials = Arc::clone(&credentials);
             asked.spawn(async move {
-                let answer = tokio::time::timeout(PATIENCE, ask(address, &credentials, &path)).await;
+                let answer = tokio::time::timeout(PATIENCE, ask(address, &credentials, PATH)).await;
                 match answer {
                     Ok(Ok(body)) => serde_json::from_slice::<Heard>(&body).ok(),
                     Ok(Err(error)) => {
@@ -86,22 +88,15 @@ async fn follow(client: Client, me: Option<IpAddr>, found: watch::Sender<BTreeSe
         ..Only::default()
     };
     let mut watch = client.watch::<EndpointSlice>(&only);
-    let mut slices = BTreeMap::new();
+    let mut slices: BTreeMap<ObjectName, EndpointSlice> = BTreeMap::new();
     loop {
         match watch.next().await {
             Notice::Set(slice) => drop(slices.insert(slice.metadata.object_name(), slice)),
             Notice::Gone(name) => drop(slices.remove(&name)),
             Notice::Synced => {}
         }
-        let addresses = slices.values().flat_map(addresses).filter(|address| Some(address.ip()) != me).collect();
+        let ready = slices.values().flat_map(|slice| slice.ready_addresses(PORT));
+        let addresses = ready.filter(|address| Some(address.ip()) != me).collect();
         found.send_if_modified(|known| std::mem::replace(known, addresses) != *known);
     }
-}
-
-fn addresses(slice: &EndpointSlice) -> impl Iterator<Item = SocketAddr> + '_ {
-    let port = slice.ports.iter().find(|port| port.name == "api").and_then(|port| port.port);
-    let ready = slice.endpoints.iter().filter(|endpoint| endpoint.conditions.ready != Some(false));
-    ready
-        .flat_map(|endpoint| &endpoint.addresses)
-        .filter_map(move |ip| Some((ip.parse::<IpAddr>().ok()?, port?).into()))
 }

@@ -9,6 +9,7 @@ use hyper::body::{Bytes, Incoming};
 use k8s::Access;
 use telemetry::metrics::{Kind, Page};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
 mod caller;
@@ -21,11 +22,13 @@ use objects::RESOURCES;
 use crate::door::Door;
 use crate::engine::Engine;
 use crate::peers::{self, Peers};
+use crate::sources::Sources;
 use crate::tls::FrontProxy;
 
 /// Answers requests.
 pub(crate) struct Rest {
     pub(crate) engine: Engine,
+    pub(crate) sources: Sources,
     pub(crate) door: Arc<Door>,
     pub(crate) metrics: bool,
     pub(crate) peers: Peers,
@@ -49,7 +52,7 @@ impl api::control::server::Rest for Rest {
         if request.method() != Method::GET {
             return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET is understood here");
         }
-        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+        let path = request.uri().path();
         let list = || objects_access("list", "networkpolicies", "");
         match path {
             "/healthz" | "/livez" => self.health().await,
@@ -61,7 +64,7 @@ impl api::control::server::Rest for Rest {
             // What is served is no secret.
             "/apis" => Self::groups_and_resources(),
             peers::PATH => match self.may(&request, shown, &list()).await {
-                Ok(()) => self.heard(query.strip_prefix("policy=").map(str::to_owned)).await,
+                Ok(()) => self.heard().await,
                 Err(answer) => answer,
             },
             _ => match Asked::read(path) {
@@ -119,6 +122,11 @@ impl Rest {
     }
 
     async fn readiness(&self) -> Answer {
+        if let Some((plural, since)) = self.sources.silent(Instant::now()) {
+            let why =
+                format!("nothing has been heard of {plural} for {} s; is the Kubernetes API there?", since.as_secs());
+            return plain(StatusCode::SERVICE_UNAVAILABLE, &why);
+        }
         match self.engine.look(|state| state.brain.is_synced()).await {
             Some(true) => plain(StatusCode::OK, "ok"),
             _ => plain(StatusCode::SERVICE_UNAVAILABLE, "waiting to be told all Pods, Namespaces and NetworkPolicies"),

@@ -8,21 +8,20 @@ use api::control::server::{Listener, Patience};
 use k8s::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 use types::ObjectName;
 
 use crate::authority::Keeper;
 use crate::config::Config;
 use crate::door::Door;
-use crate::engine::{Complaint, Engine};
+use crate::engine::Engine;
 use crate::peers::Peers;
 use crate::rest::Rest;
-use crate::{node_ipam, sources, tls};
+use crate::sources::Sources;
+use crate::{complaints, node_ipam, tls};
 
 /// The Lease of the replica that writes.
 const LEASE: &str = "antrea-controller";
-/// Complaints about policies that wait to be written.
-const COMPLAINTS: usize = 256;
 
 /// Runs the controller until it is told to stop; `notes` are for its log.
 pub(crate) fn run(config: &Config, notes: &[String]) -> Result<()> {
@@ -67,16 +66,16 @@ struct Started {
 async fn start(config: &Config) -> Result<Started> {
     let kubeconfig = config.client_connection.kubeconfig.as_deref();
     let client = Client::new(kubeconfig, config.kube_api_server_override.as_deref()).await?;
-    let (complaints, complained) = mpsc::channel(COMPLAINTS);
-    let engine = Engine::start(complaints);
-    sources::follow(&client, &engine);
+    let (complain, complained) = mpsc::channel(complaints::MOST);
+    let engine = Engine::start(complain);
+    let sources = Sources::follow(&client, &engine);
 
     let me = identity()?;
     let (leading, leads) = watch::channel(false);
     let lease = ObjectName { namespace: "kube-system".to_owned(), name: LEASE.to_owned() };
     let elected = client.clone();
     tokio::spawn(async move { elected.lead(&lease, &me, &leading).await });
-    tokio::spawn(complain(client.clone(), leads.clone(), complained));
+    tokio::spawn(complaints::write(client.clone(), engine.clone(), leads.clone(), complained));
     if config.node_ipam.enable_node_ipam {
         tokio::spawn(node_ipam::keep(client.clone(), config.node_ipam.clone(), leads.clone()));
     }
@@ -94,7 +93,7 @@ async fn start(config: &Config) -> Result<Started> {
 
     let door = Arc::new(Door::new(client, engine.clone()));
     let (metrics, front_proxy) = (config.enable_prometheus_metrics, proxy);
-    let rest = Arc::new(Rest { engine, door: Arc::clone(&door), metrics, peers, front_proxy });
+    let rest = Arc::new(Rest { engine, sources, door: Arc::clone(&door), metrics, peers, front_proxy });
     Ok(Started { listener: listen(config).await?, tls, door, rest })
 }
 
@@ -120,24 +119,4 @@ fn identity() -> Result<String> {
     }
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").context("the name of the host")?;
     Ok(format!("{}_{}", host.trim(), std::process::id()))
-}
-
-/// Writes down what cannot be understood, where people look who describe a policy; one replica does.
-async fn complain(client: Client, leads: watch::Receiver<bool>, mut complained: mpsc::Receiver<Complaint>) {
-    while let Some(Complaint { policy, uid, problems }) = complained.recv().await {
-        if !*leads.borrow() {
-            continue;
-        }
-        let message: Vec<String> = problems.iter().map(|it| format!("{}: {}", it.field, it.problem)).collect();
-        let event = k8s::Event {
-            of: ("NetworkPolicy", "networking.k8s.io/v1"),
-            name: &policy,
-            uid: &uid,
-            reason: "NotUnderstood",
-            message: &format!("what is not understood allows nothing: {}", message.join("; ")),
-        };
-        if let Err(error) = client.warn(&event).await {
-            warn!(%policy, %error, "cannot write an Event");
-        }
-    }
 }

@@ -1,12 +1,14 @@
 //! The way to the API server.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use secrecy::ExposeSecret;
 use thiserror::Error;
+use tokio::time::timeout;
 use types::ObjectName;
 
 use crate::kinds::Watched;
@@ -44,6 +46,21 @@ impl RequestError {
     }
 }
 
+/// How patient a client is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Patience {
+    /// With the answer to a request.
+    pub answer: Duration,
+    /// With a watch: so often it is asked for anew, in whole seconds, which a server that lives answers at once.
+    pub renew: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { answer: Duration::from_secs(10), renew: Duration::from_secs(30) }
+    }
+}
+
 /// Why there is no token.
 #[derive(Debug, Error)]
 pub enum TokenError {
@@ -59,6 +76,7 @@ pub enum TokenError {
 #[derive(Clone)]
 pub struct Client {
     pub(crate) kube: kube::Client,
+    pub(crate) patience: Patience,
     auth: AuthInfo,
 }
 
@@ -78,18 +96,31 @@ impl Client {
         }
         let auth = config.auth_info.clone();
         let kube = kube::Client::try_from(config).map_err(|error| ConnectError::Client(Box::new(error)))?;
-        Ok(Self { kube, auth })
+        Ok(Self { kube, patience: Patience::default(), auth })
+    }
+
+    /// The same client, as patient as this.
+    #[must_use]
+    pub fn with_patience(self, patience: Patience) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// An answer in time, or the error that there was none.
+    pub(crate) async fn in_time<T>(&self, answer: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+        let patience = self.patience.answer;
+        let late = || format!("the Kubernetes API has not answered within {} s", patience.as_secs_f64());
+        timeout(patience, answer).await.unwrap_or_else(|_| Err(kube::Error::Service(late().into())))
     }
 
     /// The object of this name, if it is there; of a kind without namespaces, if that is empty.
     pub async fn get<T: Watched>(&self, name: &ObjectName) -> Result<Option<T>, RequestError> {
-        let found = self.api::<T>(&name.namespace).get_opt(&name.name).await;
+        let found = self.in_time(self.api::<T>(&name.namespace).get_opt(&name.name)).await;
         Ok(found.map_err(|error| RequestError::new(T::KIND, &name.to_string(), error))?.map(|wire| wire.object))
     }
 
     /// All objects of a kind in a namespace.
     pub async fn all<T: Watched>(&self, namespace: &str) -> Result<Vec<T>, RequestError> {
-        let found = self.api::<T>(namespace).list(&ListParams::default()).await;
+        let found = self.in_time(self.api::<T>(namespace).list(&ListParams::default())).await;
         let found = found.map_err(|error| RequestError::new(T::PLURAL, namespace, error))?;
         Ok(found.items.into_iter().map(|wire| wire.object).collect())
     }
@@ -104,17 +135,22 @@ impl Client {
         token.ok_or(TokenError::None)
     }
 
-    pub(crate) fn api<T: Watched>(&self, namespace: &str) -> Api<Wire<T>> {
-        match namespace {
-            "" => Api::all_with(self.kube.clone(), &()),
-            namespace => Api::namespaced_with(self.kube.clone(), namespace, &()),
-        }
+    fn api<T: Watched>(&self, namespace: &str) -> Api<Wire<T>> {
+        api(self.kube.clone(), namespace)
     }
 
     /// Sets an annotation of an object of a kind that is in no namespace, or takes it away.
     pub async fn annotate<T: Watched>(&self, name: &str, key: &str, value: Option<&str>) -> Result<(), RequestError> {
         let patch = Patch::Merge(serde_json::json!({"metadata": {"annotations": {key: value}}}));
-        let patched = self.api::<T>("").patch(name, &PatchParams::default(), &patch).await;
+        let patched = self.in_time(self.api::<T>("").patch(name, &PatchParams::default(), &patch)).await;
         patched.map(drop).map_err(|error| RequestError::new(T::KIND, name, error))
+    }
+}
+
+/// The objects of a kind in a namespace, or everywhere.
+pub(crate) fn api<T: Watched>(kube: kube::Client, namespace: &str) -> Api<Wire<T>> {
+    match namespace {
+        "" => Api::all_with(kube, &()),
+        namespace => Api::namespaced_with(kube, namespace, &()),
     }
 }

@@ -5,6 +5,7 @@
 //! what they may do; and a few objects are written.
 //!
 //! *Invariants.* A watch goes on for ever: it reconnects with a back-off, resumes where it was, and lists anew where it cannot.
+//! One that hears nothing is noticed, since every watch is asked for anew after half a minute; so is a request without an answer.
 //! After a list, what is no longer there is reported as gone, so nobody has to compare. Only the fields that `types` knows are
 //! kept, and no object is held here: only names.
 //!
@@ -20,7 +21,7 @@ mod watch;
 mod wire;
 mod write;
 
-pub use client::{Client, ConnectError, RequestError, TokenError};
+pub use client::{Client, ConnectError, Patience, RequestError, TokenError};
 pub use kinds::Watched;
 pub use review::{Access, User};
 pub use watch::{Notice, Only, Watch};

@@ -50,7 +50,7 @@ impl Client {
         let spec = TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() };
         let review = TokenReview { spec, ..TokenReview::default() };
         let api: Api<TokenReview> = Api::all(self.kube.clone());
-        let answer = api.create(&PostParams::default(), &review).await;
+        let answer = self.in_time(api.create(&PostParams::default(), &review)).await;
         let status = answer.map_err(|error| RequestError::new("TokenReview", "", error))?.status.unwrap_or_default();
         let user = status.user.filter(|_| status.authenticated == Some(true));
         Ok(user.map(|user| User {
@@ -88,7 +88,7 @@ impl Client {
         }
         let api: Api<SubjectAccessReview> = Api::all(self.kube.clone());
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-        let answer = api.create(&PostParams::default(), &review).await;
+        let answer = self.in_time(api.create(&PostParams::default(), &review)).await;
         let answer = answer.map_err(|error| RequestError::new("SubjectAccessReview", &user.name, error))?;
         Ok(answer.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
     }

@@ -7,10 +7,13 @@ use futures_util::{Stream, StreamExt};
 use kube::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use tower::service_fn;
 use tracing::{info, warn};
 use types::ObjectName;
 
-use crate::client::Client;
+use crate::client::{self, Client};
 use crate::kinds::Watched;
 use crate::wire::Wire;
 
@@ -36,11 +39,19 @@ pub enum Notice<T> {
     Synced,
 }
 
+/// How many renewals may be missed before a watch begins from scratch, whatever it waits for.
+const MISSED: u32 = 2;
+
 type Events<T> = Pin<Box<dyn Stream<Item = watcher::Result<Event<Wire<T>>>> + Send>>;
 
 /// A watch of a kind.
 pub struct Watch<T: Watched> {
     events: Events<T>,
+    client: Client,
+    only: Only,
+    heard: watch::Sender<Instant>,
+    /// When it last told anything, be it a failure.
+    stirred: Instant,
     known: BTreeSet<ObjectName>,
     /// What a list has named so far.
     listed: BTreeSet<ObjectName>,
@@ -53,16 +64,14 @@ pub struct Watch<T: Watched> {
 impl Client {
     /// Watches a kind.
     pub fn watch<T: Watched>(&self, only: &Only) -> Watch<T> {
-        let mut config = watcher::Config::default();
-        if !only.labels.is_empty() {
-            config = config.labels(&only.labels);
-        }
-        if !only.fields.is_empty() {
-            config = config.fields(&only.fields);
-        }
-        let api: Api<Wire<T>> = self.api(&only.namespace);
+        let now = Instant::now();
+        let (heard, _) = watch::channel(now);
         Watch {
-            events: watcher(api, config).default_backoff().boxed(),
+            events: self.events(only, &heard),
+            client: self.clone(),
+            only: only.clone(),
+            heard,
+            stirred: now,
             known: BTreeSet::new(),
             listed: BTreeSet::new(),
             gone: Vec::new(),
@@ -70,9 +79,45 @@ impl Client {
             failing: false,
         }
     }
+
+    fn events<T: Watched>(&self, only: &Only, heard: &watch::Sender<Instant>) -> Events<T> {
+        let mut config = watcher::Config::default();
+        // The server ends the watch then, and the watcher gives it a few seconds more.
+        config = config.timeout(u32::try_from(self.patience.renew.as_secs()).unwrap_or(u32::MAX).max(1));
+        if !only.labels.is_empty() {
+            config = config.labels(&only.labels);
+        }
+        if !only.fields.is_empty() {
+            config = config.fields(&only.fields);
+        }
+        let api: Api<Wire<T>> = client::api(self.listening(heard.clone()), &only.namespace);
+        watcher(api, config).default_backoff().boxed()
+    }
+
+    /// The same client, which notes when it is answered: a watcher does not tell of renewals.
+    fn listening(&self, heard: watch::Sender<Instant>) -> kube::Client {
+        let client = self.clone();
+        let namespace = self.kube.default_namespace().to_owned();
+        let service = service_fn(move |request| {
+            let (client, heard) = (client.clone(), heard.clone());
+            async move {
+                let answer = client.in_time(client.kube.send(request)).await?;
+                if answer.status().is_success() {
+                    heard.send_replace(Instant::now());
+                }
+                Ok::<_, kube::Error>(answer)
+            }
+        });
+        kube::Client::new(service, namespace)
+    }
 }
 
 impl<T: Watched> Watch<T> {
+    /// When the API server was last heard of. A watch that lives is renewed every 30 s, though nothing happens; see [`Patience`](crate::Patience).
+    pub fn last_heard(&self) -> watch::Receiver<Instant> {
+        self.heard.subscribe()
+    }
+
     /// The next notice; waits for it as long as it takes.
     pub async fn next(&mut self) -> Notice<T> {
         loop {
@@ -82,11 +127,22 @@ impl<T: Watched> Watch<T> {
             if std::mem::take(&mut self.synced_next) {
                 return Notice::Synced;
             }
-            match self.events.next().await {
+            let stirred = self.stirred.max(*self.heard.borrow());
+            let Ok(event) = timeout_at(stirred + self.client.patience.renew * MISSED, self.events.next()).await else {
+                warn!(resource = T::PLURAL, "the Kubernetes API has fallen silent; asking it anew");
+                self.events = self.client.events(&self.only, &self.heard);
+                (self.stirred, self.failing) = (Instant::now(), true);
+                continue;
+            };
+            self.stirred = Instant::now();
+            match event {
                 Some(Ok(event)) => {
                     // The beginning of a list is no answer yet.
-                    if !matches!(event, Event::Init) && std::mem::take(&mut self.failing) {
-                        info!(resource = T::PLURAL, "the Kubernetes API answers again");
+                    if !matches!(event, Event::Init) {
+                        self.heard.send_replace(self.stirred);
+                        if std::mem::take(&mut self.failing) {
+                            info!(resource = T::PLURAL, "the Kubernetes API answers again");
+                        }
                     }
                     if let Some(notice) = self.event(event) {
                         return notice;

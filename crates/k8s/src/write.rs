@@ -49,7 +49,7 @@ pub struct Event<'a> {
 impl Client {
     /// What a Secret holds, if it is there.
     pub async fn secret(&self, name: &ObjectName) -> Result<Option<Kept>, RequestError> {
-        let found = self.secrets(name).get_opt(&name.name).await;
+        let found = self.in_time(self.secrets(name).get_opt(&name.name)).await;
         let found = found.map_err(|error| RequestError::new("Secret", &name.to_string(), error))?;
         Ok(found.map(|secret| Kept {
             data: secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect(),
@@ -75,8 +75,8 @@ impl Client {
         };
         let api = self.secrets(name);
         let written = match old {
-            None => api.create(&PostParams::default(), &secret).await,
-            Some(_) => api.replace(&name.name, &PostParams::default(), &secret).await,
+            None => self.in_time(api.create(&PostParams::default(), &secret)).await,
+            Some(_) => self.in_time(api.replace(&name.name, &PostParams::default(), &secret)).await,
         };
         match written {
             Ok(_) => Ok(Outcome::Written),
@@ -100,7 +100,7 @@ impl Client {
             namespace => Api::namespaced_with(self.kube.clone(), namespace, &resource),
         };
         let how = PatchParams::apply("antrea-controller").force();
-        let applied = api.patch(name, &how, &Patch::Apply(object)).await;
+        let applied = self.in_time(api.patch(name, &how, &Patch::Apply(object))).await;
         applied.map(drop).map_err(|error| RequestError::new("object", &format!("{kind} {namespace}/{name}"), error))
     }
 
@@ -108,7 +108,7 @@ impl Client {
     pub async fn set_pod_cidrs(&self, node: &str, cidrs: &[String]) -> Result<(), RequestError> {
         let api: Api<Node> = Api::all(self.kube.clone());
         let patch = json!({"spec": {"podCIDR": cidrs.first(), "podCIDRs": cidrs}});
-        let patched = api.patch(node, &PatchParams::default(), &Patch::Strategic(patch)).await;
+        let patched = self.in_time(api.patch(node, &PatchParams::default(), &Patch::Strategic(patch))).await;
         patched.map(drop).map_err(|error| RequestError::new("Node", node, error))
     }
 
@@ -141,7 +141,7 @@ impl Client {
             ..KubeEvent::default()
         };
         let api: Api<KubeEvent> = Api::namespaced(self.kube.clone(), namespace);
-        let created = api.create(&PostParams::default(), &written).await;
+        let created = self.in_time(api.create(&PostParams::default(), &written)).await;
         created.map(drop).map_err(|error| RequestError::new("Event", &event.name.to_string(), error))
     }
 }

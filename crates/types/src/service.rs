@@ -1,5 +1,7 @@
 //! Services and their endpoints.
 
+use std::net::{IpAddr, SocketAddr};
+
 use serde::Deserialize;
 
 use crate::meta::{Labels, Metadata, Protocol, null_is_empty};
@@ -206,6 +208,14 @@ impl EndpointSlice {
     pub fn service_name(&self) -> Option<&str> {
         let labels: &Labels = &self.metadata.labels;
         labels.get(SERVICE_NAME_LABEL).map(String::as_str)
+    }
+
+    /// Where endpoints take connections to the port of this name.
+    pub fn ready_addresses(&self, port: &str) -> impl Iterator<Item = SocketAddr> + '_ {
+        let port = self.ports.iter().find(|it| it.name == port).and_then(|it| it.port);
+        let ready = self.endpoints.iter().filter(|endpoint| endpoint.conditions.ready != Some(false));
+        let ips = ready.flat_map(|endpoint| &endpoint.addresses).filter_map(|ip| ip.parse::<IpAddr>().ok());
+        ips.filter_map(move |ip| Some((ip, port?).into()))
     }
 }
 

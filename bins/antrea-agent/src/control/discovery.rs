@@ -1,7 +1,7 @@
 //! Where the controller is: its replicas and its authority, as Kubernetes has them.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use delta::StableKey;
 use k8s::{Client, Notice, Only};
@@ -84,16 +84,7 @@ pub(super) fn find(client: &Client, namespace: &str) -> watch::Receiver<Places> 
 }
 
 fn addresses<'a>(slices: impl Iterator<Item = &'a EndpointSlice>) -> Vec<SocketAddr> {
-    let mut found: Vec<SocketAddr> = slices
-        .flat_map(|slice| {
-            let port = slice.ports.iter().find(|port| port.name == PORT).and_then(|port| port.port);
-            let ready = slice.endpoints.iter().filter(|endpoint| endpoint.conditions.ready != Some(false));
-            ready.flat_map(|endpoint| &endpoint.addresses).filter_map(move |ip| {
-                let ip: IpAddr = ip.parse().ok()?;
-                Some(SocketAddr::from((ip, port?)))
-            })
-        })
-        .collect();
+    let mut found: Vec<SocketAddr> = slices.flat_map(|slice| slice.ready_addresses(PORT)).collect();
     found.sort_unstable();
     found.dedup();
     found

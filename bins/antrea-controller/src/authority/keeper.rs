@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use base64::Engine as _;
-use k8s::{Client, Outcome};
+use k8s::{Client, Kept, Outcome};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -40,7 +40,7 @@ impl Keeper {
         let mut pause = PAUSES.0;
         loop {
             match self.obtain().await {
-                Ok(authorities) => return Arc::new(authorities),
+                Ok((_, authorities)) => return Arc::new(authorities),
                 Err(error) => {
                     warn!("waiting for the authority of certificates in Secret {NAMESPACE}/{SECRET}: {error:#}");
                 }
@@ -67,10 +67,12 @@ impl Keeper {
     }
 
     async fn look(&self, known: &Authorities) -> Result<Option<Authorities>> {
-        let mut current = self.obtain().await?;
+        let (kept, mut current) = self.obtain().await?;
         if *self.leads.borrow() {
             if let Some(turned) = current.turn(now())? {
-                if self.write(&turned).await? == Outcome::TooLate {
+                // In place of what was turned, and of nothing else: another leader may have turned it in the meantime.
+                let written = self.client.write_secret(&named(SECRET), kept.as_ref(), turned.to_data()?).await?;
+                if written == Outcome::TooLate {
                     return Ok(None);
                 }
                 current = turned;
@@ -80,27 +82,24 @@ impl Keeper {
         Ok((current != *known).then_some(current))
     }
 
-    async fn obtain(&self) -> Result<Authorities> {
+    /// The authority, and what it was read from; nothing if it was made now.
+    async fn obtain(&self) -> Result<(Option<Kept>, Authorities)> {
         for _ in 0..2 {
             if let Some(kept) = self.client.secret(&named(SECRET)).await? {
                 let damaged =
                     || format!("Secret {NAMESPACE}/{SECRET} is damaged; delete it, and a new authority is made");
-                return Authorities::from_data(&kept.data).with_context(damaged);
+                let authorities = Authorities::from_data(&kept.data).with_context(damaged)?;
+                return Ok((Some(kept), authorities));
             }
             let new = Authorities::new(now())?;
             if self.client.write_secret(&named(SECRET), None, new.to_data()?).await? == Outcome::Written {
                 info!("made an authority of certificates, in Secret {NAMESPACE}/{SECRET}");
                 self.publish(&new).await?;
-                return Ok(new);
+                return Ok((None, new));
             }
             // Another replica was first.
         }
         anyhow::bail!("Secret {NAMESPACE}/{SECRET} comes and goes")
-    }
-
-    async fn write(&self, authorities: &Authorities) -> Result<Outcome> {
-        let old = self.client.secret(&named(SECRET)).await?;
-        Ok(self.client.write_secret(&named(SECRET), old.as_ref(), authorities.to_data()?).await?)
     }
 
     /// Tells everybody whom to believe.

@@ -78,7 +78,10 @@ impl Nodes {
                             info!(node, ?texts, "a Node has subnets for its Pods");
                             self.waiting.remove(&node);
                         }
-                        Err(error) => warn!(node, %error, "a Node does not get its subnets yet"),
+                        Err(error) => warn!(
+                            node, %error,
+                            "a Node does not get its subnets yet; deploy/kubernetes/node-ipam.yml lets controllers do that"
+                        ),
                     }
                 }
                 Err(exhausted) => {

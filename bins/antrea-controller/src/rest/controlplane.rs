@@ -5,7 +5,6 @@ use std::sync::Arc;
 use http::StatusCode;
 use policy::Brain;
 use serde_json::{Value, json};
-use types::ObjectName;
 use types::control::Policy;
 
 use super::objects::{self, GROUP_VERSION, RESOURCES};
@@ -108,8 +107,8 @@ impl Rest {
     }
 
     /// What the agents that are told here have reported.
-    pub(super) async fn heard(&self, policy: Option<String>) -> Answer {
-        let heard = self.engine.look(move |state| heard(state, policy.as_deref())).await.unwrap_or_default();
+    pub(super) async fn heard(&self) -> Answer {
+        let heard = self.engine.look(heard).await.unwrap_or_default();
         json_answer(StatusCode::OK, &json!(heard))
     }
 
@@ -123,7 +122,7 @@ impl Rest {
     }
 
     async fn policies(&self) -> Vec<Value> {
-        let (told, others) = tokio::join!(self.engine.look(all_told), self.peers.ask(None));
+        let (told, others) = tokio::join!(self.engine.look(all_told), self.peers.ask());
         let object = |(policy, span, mut said, not_understood): Told| {
             for Heard { connected, policies } in &others {
                 let other = policies.get(&policy.name.to_string()).cloned().unwrap_or_default();
@@ -144,12 +143,10 @@ fn all_told(state: &State) -> Vec<Told> {
     state.brain.policies().map(told).collect()
 }
 
-fn heard(state: &State, policy: Option<&str>) -> Heard {
-    let wanted = |name: &ObjectName| policy.is_none_or(|policy| name.to_string() == policy);
-    let policies = state.reports.all().filter(|(name, _)| wanted(name));
+fn heard(state: &State) -> Heard {
     Heard {
         connected: state.reports.listeners().clone(),
-        policies: policies.map(|(name, said)| (name.to_string(), said.clone())).collect(),
+        policies: state.reports.all().map(|(name, said)| (name.to_string(), said.clone())).collect(),
     }
 }
 

@@ -83,14 +83,6 @@ impl Cluster {
         let server =
             ApiServer::start(Options { service_cidrs: vec!["10.96.0.0/16".parse().unwrap()], ..Options::default() });
         let server = server.await.unwrap();
-        for object in MANIFESTS.iter().flat_map(|text| serde_saphyr::from_multiple::<Value>(text).unwrap()) {
-            let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-            if let Some((_, plural)) = KINDS.iter().find(|(kind, _)| *kind == text("/kind")) {
-                let made =
-                    server.local().create(&text("/apiVersion"), plural, &text("/metadata/namespace"), object.clone());
-                made.unwrap_or_else(|failure| panic!("{} {}: {failure}", text("/kind"), text("/metadata/name")));
-            }
-        }
         let dir = Scratch::new().unwrap();
         server.write_kubeconfig(&dir.path().join("admin")).unwrap();
         let admin = kube::config::Kubeconfig::read_from(dir.path().join("admin")).unwrap();
@@ -98,6 +90,9 @@ impl Cluster {
         let config = kube::Config::from_custom_kubeconfig(admin, &options).await.unwrap();
         let client = kube::Client::try_from(config).unwrap();
         let cluster = Self { server, client, dir, replicas: AtomicUsize::new(0), netns };
+        for manifest in MANIFESTS {
+            cluster.apply(manifest);
+        }
         for (node, n) in [("n1", 1), ("n2", 2)] {
             cluster.create("v1", "nodes", "", json!({"metadata": {"name": node}}));
             cluster.pod(&format!("web-{n}"), "web", node, &format!("10.10.{n}.2"));
@@ -105,6 +100,16 @@ impl Cluster {
         }
         cluster.policy("web", json!([{"from": [{"podSelector": {"matchLabels": {"app": "client"}}}]}]));
         cluster
+    }
+
+    /// Makes what a manifest has, as far as a test has use for it.
+    pub(crate) fn apply(&self, manifest: &str) {
+        for object in serde_saphyr::from_multiple::<Value>(manifest).unwrap() {
+            let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+            if let Some((_, plural)) = KINDS.iter().find(|(kind, _)| *kind == text("/kind")) {
+                self.create(&text("/apiVersion"), plural, &text("/metadata/namespace"), object.clone());
+            }
+        }
     }
 
     pub(crate) fn create(&self, version: &str, plural: &str, namespace: &str, object: Value) {
@@ -154,6 +159,11 @@ impl Cluster {
         let address = SocketAddr::from((address, 10349));
         until("a controller", async || tokio::net::TcpStream::connect(address).await.ok()).await;
         Replica { process, address }
+    }
+
+    /// What a controller has logged.
+    pub(crate) fn log(&self, replica: &Replica) -> String {
+        fs::read_to_string(self.dir.path().join(format!("log-{}", replica.address.ip()))).unwrap()
     }
 
     /// Tells the Service where the controllers are.

@@ -15,7 +15,16 @@ fn nodes_get_subnets_and_who_gets_none_is_told_so() {
         let networks = json!(["10.20.0.0/22", "fd00:20::/56"]);
         let ipam =
             json!({"nodeIPAM": {"enableNodeIPAM": true, "clusterCIDRs": networks, "serviceCIDR": "10.20.3.0/24"}});
-        let _replicas = (cluster.replica_with(ipam.clone()).await, cluster.replica_with(ipam).await);
+        let replicas = (cluster.replica_with(ipam.clone()).await, cluster.replica_with(ipam).await);
+        // The account of antrea-controller.yml may not change Nodes; whoever runs it is told what is missing.
+        let told = async || {
+            let logs = [&replicas.0, &replicas.1].map(|replica| cluster.log(replica));
+            logs.iter()
+                .any(|log| log.contains("deploy/kubernetes/node-ipam.yml lets controllers do that"))
+                .then_some(())
+        };
+        until("a controller that says what it lacks", told).await;
+        cluster.apply(include_str!("../../../../deploy/kubernetes/node-ipam.yml"));
         let nodes: Api<Node> = Api::all(cluster.client.clone());
         let subnets = async |node: &str| nodes.get(node).await.unwrap().spec.unwrap_or_default().pod_cidrs;
         let first = until("subnets of n1", async || subnets("n1").await).await;

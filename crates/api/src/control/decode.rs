@@ -33,11 +33,15 @@ pub(super) fn changes(changes: Vec<wire::Change>) -> impl Iterator<Item = Result
     changes.into_iter().filter_map(|change| change.kind).map(change)
 }
 
+/// What is kept of a problem that an agent reports, in characters: the controller holds one a policy and Node.
+const MOST_OF_A_PROBLEM: usize = 1000;
+
 /// What an agent reports.
 pub(super) fn reports(reports: wire::Reports) -> Result<Vec<Report>, Invalid> {
     let report = |it: wire::Report| {
         let policy = required_name("report.policy", it.policy)?;
-        Ok(Report { policy, uid: it.uid, generation: it.generation, problem: it.problem })
+        let problem = it.problem.map(|problem| problem.chars().take(MOST_OF_A_PROBLEM).collect());
+        Ok(Report { policy, uid: it.uid, generation: it.generation, problem })
     };
     reports.reports.into_iter().map(report).collect()
 }

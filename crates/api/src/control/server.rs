@@ -2,6 +2,7 @@
 
 mod listener;
 mod service;
+mod visits;
 
 pub use listener::{BindError, Listener, Rest};
 
@@ -46,14 +47,24 @@ pub trait Feed: Send + 'static {
 /// How patient the server is.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
+    /// With a client that does not end its handshake, and then with one that asks nothing.
+    pub handshake: Duration,
     /// With an agent that was connected and has not said which Node it is of.
     pub hello: Duration,
     /// With an agent that takes nothing of what there is for it.
     pub slow: Duration,
+    /// With an agent that was let in: after this, and at most twice this, it has to come again and show that it still may. Each Node
+    /// has a moment of its own.
+    pub admitted: Duration,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { hello: Duration::from_secs(10), slow: Duration::from_secs(60) }
+        Self {
+            handshake: Duration::from_secs(10),
+            hello: Duration::from_secs(10),
+            slow: Duration::from_secs(60),
+            admitted: Duration::from_secs(30 * 60),
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::control::client::{self, Credentials, Error, Following};
 use api::control::server::{Controller, Feed, Listener, Patience, Refusal, Rest};
@@ -13,9 +13,10 @@ use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
-use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use types::ObjectName;
 use types::control::{Batch, Change, Group, GroupChange, GroupId, Member, Report};
 
@@ -127,6 +128,16 @@ impl Server {
 
     fn credentials(&self, token: &str) -> Credentials {
         Credentials { authorities: self.authority.pem(), token: token.to_owned(), server_name: NAME.to_owned() }
+    }
+
+    fn connector(&self) -> TlsConnector {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.authority.der().clone()).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+        let config = config.with_safe_default_protocol_versions().unwrap();
+        let mut config = config.with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        TlsConnector::from(Arc::new(config))
     }
 
     async fn follow(&self, node: &str) -> Following {
@@ -280,4 +291,68 @@ async fn a_controller_that_falls_silent_is_noticed_within_seconds() {
     cut.send(true).unwrap();
     let error = tokio::time::timeout(Duration::from_secs(15), following.next()).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::BrokenOff { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_asks_nothing_is_cut_and_whoever_was_let_in_is_not() {
+    let server = Server::start(Patience { handshake: Duration::from_secs(1), ..Patience::default() }).await;
+    let mut following = server.follow("n1").await;
+    let feed = server.fake.feed("n1").await;
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    let mut quiet = server.connector().connect(ServerName::try_from(NAME).unwrap(), stream).await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, quiet.read_to_end(&mut Vec::new())).await;
+    assert!(ended.is_ok(), "a connection without a request stays");
+    feed.send(batch(3)).await.unwrap();
+    assert_eq!(members(&following.next().await.unwrap()), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_has_so_many_connections_besides_those_of_agents_that_were_let_in() {
+    let server = Server::start(Patience { handshake: Duration::from_secs(120), ..Patience::default() }).await;
+    let following = server.follow("n1").await;
+    let mut waiting = Vec::new();
+    for _ in 0..63 {
+        waiting.push(TcpStream::connect(server.address).await.unwrap());
+    }
+    let credentials = server.credentials("n2");
+    client::ask(server.address, &credentials, "/livez").await.unwrap();
+    // The server may notice later than the client that a connection has ended.
+    let refused = async {
+        loop {
+            waiting.push(TcpStream::connect(server.address).await.unwrap());
+            if let Err(error) = client::ask(server.address, &credentials, "/livez").await {
+                return error;
+            }
+        }
+    };
+    let error = tokio::time::timeout(PATIENCE, refused).await.unwrap();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    drop(waiting);
+    let again = async { while client::ask(server.address, &credentials, "/livez").await.is_err() {} };
+    tokio::time::timeout(PATIENCE, again).await.unwrap();
+    drop(following);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_agent_says_at_length_is_cut() {
+    let server = Server::start(Patience::default()).await;
+    let following = server.follow("n1").await;
+    let problem = Some("\u{e4}".repeat(5000));
+    following.reporter().report(vec![Report { problem, ..Report::default() }]).await.unwrap();
+    let said = |fake: &Fake| fake.reports.lock().unwrap().first().map(|(_, report)| report.problem.clone());
+    assert_eq!(server.fake.wait("the report", said).await, Some("\u{e4}".repeat(1000)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_has_to_come_again_after_a_while_and_is_asked_who_it_is() {
+    let admitted = Duration::from_millis(300);
+    let server = Server::start(Patience { admitted, ..Patience::default() }).await;
+    let begun = Instant::now();
+    let mut following = server.follow("n1").await;
+    let feed = server.fake.feed("n1").await;
+    let error = tokio::time::timeout(PATIENCE, following.next()).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::BrokenOff { .. }) && error.to_string().contains("has to show again"), "{error}");
+    assert!(begun.elapsed() >= admitted && feed.is_closed());
+    server.follow("n1").await;
+    server.fake.feed("n1").await;
 }

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use apiserver::{ApiServer, Options};
-use k8s::{Client, Notice, Only};
+use k8s::{Client, Notice, Only, Patience};
 use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use types::ObjectName;
 use types::config_map::ConfigMap;
 use types::node::Node;
@@ -13,7 +15,7 @@ use types::service::Service;
 struct Cluster {
     server: ApiServer,
     client: Client,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Cluster {
@@ -23,7 +25,7 @@ impl Cluster {
         let kubeconfig = directory.path().join("kubeconfig");
         server.write_kubeconfig(&kubeconfig).unwrap();
         let client = Client::new(Some(&kubeconfig), None).await.unwrap();
-        Self { server, client, _directory: directory }
+        Self { server, client, directory }
     }
 
     fn add_node(&self, name: &str) {
@@ -148,4 +150,60 @@ async fn a_kubeconfig_that_is_not_there_is_named() {
     let missing = std::path::Path::new("/nowhere/kubeconfig");
     let error = Client::new(Some(missing), None).await.err().unwrap().to_string();
     assert!(error.starts_with("kubeconfig /nowhere/kubeconfig: "), "{error}");
+}
+
+/// The way to an API server that falls silent when it is told to: no connection ends, nothing goes through. New ones are not
+/// answered until it is told to go on.
+async fn fragile_path(server: &ApiServer) -> (String, watch::Sender<bool>) {
+    let to = server.url().trim_start_matches("https://").to_owned();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let (silence, silent) = watch::channel(false);
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let (to, mut silent) = (to.clone(), silent.clone());
+            tokio::spawn(async move {
+                let mut far = TcpStream::connect(to).await.unwrap();
+                let fell_silent = tokio::select! {
+                    _ = silent.wait_for(|silent| *silent) => true,
+                    _ = tokio::io::copy_bidirectional(&mut near, &mut far) => false,
+                };
+                if fell_silent {
+                    std::future::pending::<()>().await;
+                }
+            });
+        }
+    });
+    (url, silence)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_falls_silent_is_noticed_and_a_quiet_one_is_alive() {
+    let cluster = Cluster::start().await;
+    let (path, silence) = fragile_path(&cluster.server).await;
+    let kubeconfig = cluster.directory.path().join("kubeconfig");
+    let patience = Patience { answer: Duration::from_millis(300), renew: Duration::from_secs(1) };
+    let client = Client::new(Some(&kubeconfig), Some(&path)).await.unwrap().with_patience(patience);
+    cluster.add_node("a");
+    let mut watch = client.watch::<Node>(&Only::default());
+    let mut heard = watch.last_heard();
+    assert_eq!(name(soon(watch.next()).await), "a");
+    assert_eq!(name(soon(watch.next()).await), "synced");
+    let (said, mut notices) = tokio::sync::mpsc::channel(16);
+    tokio::spawn(async move { while said.send(watch.next().await).await.is_ok() {} });
+    // Nothing happens, and it is heard of all the same.
+    heard.mark_unchanged();
+    for _ in 0..3 {
+        soon(heard.changed()).await.unwrap();
+    }
+
+    silence.send(true).unwrap();
+    let error = soon(client.get::<Node>(&node_name("a"))).await.unwrap_err().to_string();
+    assert!(error.contains("Node a: ") && error.contains("has not answered within 0.3 s"), "{error}");
+    cluster.add_node("b");
+    let before = *heard.borrow_and_update();
+    assert!(tokio::time::timeout(patience.renew * 2, heard.changed()).await.is_err(), "heard of what is silent");
+    silence.send(false).unwrap();
+    while name(soon(notices.recv()).await.unwrap()) != "b" {}
+    assert!(*heard.borrow() > before);
 }

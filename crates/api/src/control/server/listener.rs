@@ -14,7 +14,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -24,14 +24,13 @@ use tonic::body::Body;
 use tower_service::Service as _;
 
 use super::service::Service;
+use super::visits::{Visit, Visits};
 use super::{Controller, Patience};
 use crate::control::MOST_BYTES;
 use crate::control::wire::control_server::{ControlServer, SERVICE_NAME};
 
 /// Connections at a time: a large cluster's agents, and some more.
 const MOST_CONNECTIONS: usize = 16_384;
-/// How long a client may take for the handshake, and for the head of a request.
-const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How often a client that says nothing is asked whether it is still there, and how long it may take to answer.
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_PATIENCE: Duration = Duration::from_secs(10);
@@ -88,6 +87,7 @@ impl Listener {
         shutdown: impl Future<Output = ()>,
     ) {
         let service = ControlServer::new(Service::new(controller, patience)).max_decoding_message_size(MOST_BYTES);
+        let visits = Visits::default();
         let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         let mut connections = JoinSet::new();
         let mut shutdown = std::pin::pin!(shutdown);
@@ -96,14 +96,18 @@ impl Listener {
                 () = &mut shutdown => return,
                 Some(_) = connections.join_next() => {}
                 Ok(place) = Arc::clone(&places).acquire_owned() => {
-                    let stream = tokio::select! {
+                    let (stream, from) = tokio::select! {
                         () = &mut shutdown => return,
                         stream = accept(&self.listener) => stream,
                     };
+                    let Some(visit) = visits.begin(from.ip()) else {
+                        tracing::debug!(%from, "too many connections of one address that no agent was let in on");
+                        continue;
+                    };
                     let acceptor = TlsAcceptor::from(Arc::clone(&tls.borrow()));
-                    let (service, rest) = (service.clone(), Arc::clone(&rest));
+                    let talk = Talk { service: service.clone(), rest: Arc::clone(&rest), patience, visit };
                     connections.spawn(async move {
-                        converse(stream, acceptor, service, rest).await;
+                        talk.run(stream, from, acceptor).await;
                         drop(place);
                     });
                 }
@@ -112,10 +116,10 @@ impl Listener {
     }
 }
 
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return stream,
+            Ok(accepted) => return accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection; trying again");
                 let next_try = Instant::now() + PAUSE;
@@ -125,40 +129,64 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-async fn converse<C: Controller, R: Rest>(
-    stream: TcpStream,
-    acceptor: TlsAcceptor,
+/// One connection.
+struct Talk<C: Controller, R> {
     service: ControlServer<Service<C>>,
     rest: Arc<R>,
-) {
-    let peer = stream.peer_addr();
-    let _ = stream.set_nodelay(true);
-    let stream = match timeout(HANDSHAKE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!(?peer, %error, "a client that does not speak TLS with us"),
-        Err(_) => return tracing::debug!(?peer, "a client that did not end its handshake"),
-    };
-    let shown: Arc<[CertificateDer<'static>]> =
-        stream.get_ref().1.peer_certificates().unwrap_or_default().iter().map(|it| it.clone().into_owned()).collect();
-    let answer = service_fn(|request: Request<Incoming>| {
-        let (mut service, rest, shown) = (service.clone(), Arc::clone(&rest), Arc::clone(&shown));
-        async move {
-            let is_stream = request.uri().path().trim_start_matches('/').starts_with(SERVICE_NAME);
-            if is_stream {
-                return service.call(request).await;
+    patience: Patience,
+    visit: Visit,
+}
+
+impl<C: Controller, R: Rest> Talk<C, R> {
+    async fn run(self, stream: TcpStream, from: SocketAddr, acceptor: TlsAcceptor) {
+        let patience = self.patience.handshake;
+        let _ = stream.set_nodelay(true);
+        let stream = match timeout(patience, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return tracing::debug!(%from, %error, "a client that does not speak TLS with us"),
+            Err(_) => return tracing::debug!(%from, "a client that did not end its handshake"),
+        };
+        let shown: Arc<[CertificateDer<'static>]> = stream
+            .get_ref()
+            .1
+            .peer_certificates()
+            .unwrap_or_default()
+            .iter()
+            .map(|it| it.clone().into_owned())
+            .collect();
+        let asked = Notify::new();
+        let answer = service_fn(|mut request: Request<Incoming>| {
+            asked.notify_one();
+            request.extensions_mut().insert(self.visit.clone());
+            let (mut service, rest, shown) = (self.service.clone(), Arc::clone(&self.rest), Arc::clone(&shown));
+            async move {
+                let is_stream = request.uri().path().trim_start_matches('/').starts_with(SERVICE_NAME);
+                if is_stream {
+                    return service.call(request).await;
+                }
+                Ok::<_, Infallible>(rest.answer(request, &shown).await.map(Body::new))
             }
-            Ok::<_, Infallible>(rest.answer(request, &shown).await.map(Body::new))
+        });
+        let mut http = auto::Builder::new(TokioExecutor::new());
+        http.http1().timer(TokioTimer::new()).header_read_timeout(patience);
+        http.http2()
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_PATIENCE)
+            .max_concurrent_streams(MOST_STREAMS)
+            .max_send_buf_size(SEND_BUFFER);
+        let asks_nothing = async {
+            if timeout(patience, asked.notified()).await.is_ok() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            ended = http.serve_connection(TokioIo::new(stream), answer) => {
+                if let Err(error) = ended {
+                    tracing::debug!(%from, %error, "a connection ended");
+                }
+            }
+            () = asks_nothing => tracing::debug!(%from, "a client that asked nothing"),
         }
-    });
-    let mut http = auto::Builder::new(TokioExecutor::new());
-    http.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
-    http.http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PING_PATIENCE)
-        .max_concurrent_streams(MOST_STREAMS)
-        .max_send_buf_size(SEND_BUFFER);
-    if let Err(error) = http.serve_connection(TokioIo::new(stream), answer).await {
-        tracing::debug!(?peer, %error, "a connection ended");
     }
 }

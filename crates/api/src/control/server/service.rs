@@ -1,12 +1,15 @@
 //! One task an agent: it asks for a batch, hands it on in parts as fast as the agent takes them, and hears reports meanwhile.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::visits::Visit;
 use super::{Controller, Feed, Patience, Refusal};
 use crate::control::decode;
 use crate::control::parts::Parts;
@@ -44,6 +47,7 @@ impl<C: Controller> Control for Service<C> {
         let header = request.metadata().get("authorization").and_then(|value| value.to_str().ok());
         let token = header.and_then(|value| value.strip_prefix("Bearer ")).map(str::to_owned);
         let token = token.ok_or_else(|| Status::unauthenticated("needs a token: `authorization: Bearer TOKEN`"))?;
+        let visit = request.extensions().get::<Visit>().cloned();
         let mut incoming = request.into_inner();
         let late = |_| Status::deadline_exceeded("the agent did not say which Node it is of");
         let hello = timeout(self.patience.hello, incoming.message()).await.map_err(late)??;
@@ -51,6 +55,9 @@ impl<C: Controller> Control for Service<C> {
             return Err(Status::invalid_argument("the first message of an agent is a hello with its Node"));
         };
         let feed = self.controller.admit(&token, &node).await?;
+        if let Some(visit) = visit {
+            visit.admitted();
+        }
         // One part is on its way to HTTP/2, which stops taking them when the agent does.
         let (parts, outgoing) = mpsc::channel(1);
         let agent = Agent { controller: Arc::clone(&self.controller), node, patience: self.patience };
@@ -73,8 +80,16 @@ impl<C: Controller> Agent<C> {
         parts: mpsc::Sender<Result<wire::Part, Status>>,
     ) {
         let node = &self.node;
+        let told = async {
+            match timeout(self.life(), self.tell(feed, &parts)).await {
+                Ok(status) => status,
+                Err(_) => {
+                    Status::aborted("an agent has to show again from time to time who it is; it may come again at once")
+                }
+            }
+        };
         tokio::select! {
-            status = self.tell(feed, &parts) => {
+            status = told => {
                 tracing::info!(%node, "the stream to an agent is ended: {}", status.message());
                 // It hears why, unless it takes nothing.
                 let _ = parts.try_send(Err(status));
@@ -82,6 +97,14 @@ impl<C: Controller> Agent<C> {
             why = self.hear(incoming) => tracing::debug!(%node, "an agent has gone: {why}"),
             () = parts.closed() => tracing::debug!(%node, "an agent has gone"),
         }
+    }
+
+    /// How long it is told without being asked again who it is. Agents that came at once do not all come again at once.
+    fn life(&self) -> Duration {
+        let mut hasher = DefaultHasher::new();
+        self.node.hash(&mut hasher);
+        let share = hasher.finish() % 1024;
+        self.patience.admitted + self.patience.admitted.mul_f64(share as f64 / 1024.0)
     }
 
     async fn tell(&self, mut feed: C::Feed, parts: &mpsc::Sender<Result<wire::Part, Status>>) -> Status {
