@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use host::ipam::{Pool, Range};
 use ipnet::IpNet;
-use k8s::{Client, Notice, Only};
+use k8s::{Client, Notice, Only, Patience};
 use node::{Brain, Own, local_addresses, node_addresses};
 use ovs::database::Database;
 use ovs::switch::Switch;
@@ -32,6 +32,9 @@ use crate::upkeep::{self, Upkeep};
 
 /// How long a source may take before the log says what is being waited for.
 const IMPATIENCE: Duration = Duration::from_secs(5);
+
+/// How often a watch is asked for anew. There is an agent on every Node: more often would be a load for the API server.
+const RENEW: Duration = Duration::from_secs(240);
 
 /// How long the kernel may take at the end to remove what was detached.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -120,6 +123,7 @@ struct Started {
 async fn start(config: &Config, name: &str) -> Result<Started> {
     let client =
         Client::new(config.client_connection.kubeconfig.as_deref(), config.kube_api_server_override.as_deref()).await?;
+    let client = client.with_patience(Patience { renew: RENEW, ..Patience::default() });
     let node = own_node(&client, name).await?;
     let addresses = local_addresses(&node)?;
     let transport = Transport::find(config, &node)?;
