@@ -34,13 +34,19 @@ pub(crate) async fn run(which: Which) -> Result<()> {
     say("");
     say(table::draw(&matrix));
     say("");
-    if lab.plan.network == Network::Bridge {
+    let target = if lab.plan.network == Network::Bridge {
         say("Debian's bridge plugin knows neither Services nor policies: it is no wonder that they do not work.");
-        say("");
-    }
-    let address = database_address(&client).await.unwrap_or_else(|| "ADDRESS".to_owned());
+        let address = database_address(&client).await.unwrap_or_else(|| "ADDRESS".to_owned());
+        format!("{address}:5432")
+    } else {
+        say(
+            "The shop's policies let front ends to back ends, and back ends to the database: where nobody in the cluster answers, they are why.",
+        );
+        "backend:8080".to_owned()
+    };
+    say("");
     say("Try next:");
-    say(format!("  {} frontend -- curl -s http://{address}:5432/clientip", call("exec", &which.name)));
+    say(format!("  {} frontend -- curl -s http://{target}/clientip", call("exec", &which.name)));
     say(format!("  {} node-1 -- ovs-ofctl -O OpenFlow15 dump-flows br-int", call("node", &which.name)));
     say(format!("  {} --svg matrix.svg", call("check", &which.name)));
     say(format!("and, when you have seen enough: {}", call("down", &which.name)));
