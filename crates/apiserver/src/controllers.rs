@@ -50,7 +50,7 @@ pub(crate) struct Settings {
 /// What the controllers know of the store without looking into it.
 struct Known {
     garbage: garbage::Index,
-    selectors: slices::Selectors,
+    slices: slices::Index,
     ranges: nodes::Ranges,
     /// Namespaces that end.
     ending: BTreeSet<String>,
@@ -60,7 +60,7 @@ impl Known {
     fn nothing(settings: &Settings) -> Self {
         Self {
             garbage: garbage::Index::default(),
-            selectors: slices::Selectors::default(),
+            slices: slices::Index::default(),
             ranges: nodes::Ranges::new(settings.pod_cidrs.clone()),
             ending: BTreeSet::new(),
         }
@@ -118,7 +118,7 @@ fn carry_out(core: &Core, todo: &Todo, settings: &Settings, known: &mut Known) -
     match todo {
         Todo::Namespace(name) => namespaces::end(core, name),
         Todo::Node(name) => nodes::reconcile(core, name, settings, &mut known.ranges),
-        Todo::Service(namespace, name) => slices::reconcile(core, namespace, name),
+        Todo::Service(namespace, name) => slices::reconcile(core, &known.slices, namespace, name),
         Todo::Deployment(namespace, name) => workloads::deployment(core, garbage, namespace, name),
         Todo::ReplicaSet(namespace, name) => workloads::replica_set(core, garbage, namespace, name),
         Todo::DaemonSet(namespace, name) => workloads::daemon_set(core, garbage, namespace, name),

@@ -80,7 +80,7 @@ fn glance(shelf: &str, bytes: &[u8]) -> Value {
 fn note(core: &Core, shelf: &str, key: &str, object: &Value, gone: bool, known: &mut Known, todo: &mut BTreeSet<Todo>) {
     known.garbage.note(shelf, key, object, gone, todo);
     known.ranges.note(shelf, key, object, gone);
-    known.selectors.note(shelf, object, gone);
+    known.slices.note(shelf, key, object, gone);
     if shelf == "/namespaces" {
         if !gone && text(object, "status.phase") == "Terminating" {
             known.ending.insert(key.to_owned());
@@ -110,7 +110,7 @@ fn touched(core: &Core, shelf: &str, object: &Value, known: &Known, todo: &mut B
         }
         "/pods" => {
             controlled(object, &namespace, todo);
-            let services = known.selectors.selecting(&namespace, at(object, "metadata.labels"));
+            let services = known.slices.selecting(&namespace, at(object, "metadata.labels"));
             todo.extend(services.map(|service| Todo::Service(namespace.clone(), service.to_owned())));
         }
         "/nodes" => {

@@ -1,6 +1,6 @@
 //! EndpointSlices of Services from the Pods that they select.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::{Value, json};
 
@@ -24,33 +24,76 @@ fn selector(service: &Value) -> Option<Labels> {
     Some(Labels::of_object(&json!({"matchLabels": labels})))
 }
 
-/// What Services select, by namespace and name: so that a Pod does not have to ask all of them.
+/// What Services select, by namespace and name, so that a Pod does not have to ask all of them; and the slices that each has, so that a
+/// Service does not have to look at those of all others.
 #[derive(Default)]
-pub(super) struct Selectors(HashMap<String, BTreeMap<String, Labels>>);
+pub(super) struct Index {
+    selectors: HashMap<String, BTreeMap<String, Labels>>,
+    /// The keys of slices that are made here, by namespace and name of their Service.
+    slices: HashMap<(String, String), BTreeSet<String>>,
+    /// The Service of each.
+    owners: HashMap<String, (String, String)>,
+}
 
-impl Selectors {
-    pub(super) fn note(&mut self, shelf: &str, service: &Value, gone: bool) {
-        if shelf != "/services" {
-            return;
+impl Index {
+    pub(super) fn note(&mut self, shelf: &str, key: &str, object: &Value, gone: bool) {
+        match shelf {
+            "/services" => self.note_service(object, gone),
+            "discovery.k8s.io/endpointslices" => self.note_slice(key, object, gone),
+            _ => {}
         }
+    }
+
+    fn note_service(&mut self, service: &Value, gone: bool) {
         let (namespace, name) = (text(service, "metadata.namespace"), text(service, "metadata.name"));
         match selector(service).filter(|_| !gone) {
             Some(selector) => {
-                self.0.entry(namespace.to_owned()).or_default().insert(name.to_owned(), selector);
+                self.selectors.entry(namespace.to_owned()).or_default().insert(name.to_owned(), selector);
             }
             None => {
-                if let Some(services) = self.0.get_mut(namespace) {
+                if let Some(services) = self.selectors.get_mut(namespace) {
                     services.remove(name);
                 }
             }
         }
     }
 
+    fn note_slice(&mut self, key: &str, slice: &Value, gone: bool) {
+        if let Some(before) = self.owners.remove(key)
+            && let Some(slices) = self.slices.get_mut(&before)
+        {
+            slices.remove(key);
+            if slices.is_empty() {
+                self.slices.remove(&before);
+            }
+        }
+        if let Some(service) = made_for(slice).filter(|_| !gone) {
+            let service = (text(slice, "metadata.namespace").to_owned(), service.to_owned());
+            self.slices.entry(service.clone()).or_default().insert(key.to_owned());
+            self.owners.insert(key.to_owned(), service);
+        }
+    }
+
     /// The Services in a namespace that select Pods with these labels.
     pub(super) fn selecting<'a>(&'a self, namespace: &str, labels: &'a Value) -> impl Iterator<Item = &'a str> {
-        let services = self.0.get(namespace).into_iter().flatten();
+        let services = self.selectors.get(namespace).into_iter().flatten();
         services.filter(|(_, selector)| selector.matches_labels(labels)).map(|(name, _)| name.as_str())
     }
+
+    /// The slices that were made here for a Service, as they are now.
+    fn slices_of(&self, core: &Core, resource: &Resource, namespace: &str, service: &str) -> Vec<Value> {
+        let keys = self.slices.get(&(namespace.to_owned(), service.to_owned())).into_iter().flatten();
+        let mut slices: Vec<Value> =
+            keys.filter_map(|key| core.store.get(&resource.shelf, key)).map(|stored| stored.value()).collect();
+        slices.retain(|slice| made_for(slice) == Some(service));
+        slices
+    }
+}
+
+/// The Service that a slice was made for, if it was made here.
+fn made_for(slice: &Value) -> Option<&str> {
+    let label = |key: &str| at(slice, "metadata.labels").get(key).and_then(Value::as_str);
+    label(SERVICE).filter(|_| label(MANAGED_BY) == Some(MANAGER))
 }
 
 /// What a slice is to hold.
@@ -60,13 +103,9 @@ struct Wanted {
     endpoints: Value,
 }
 
-pub(super) fn reconcile(core: &Core, namespace: &str, name: &str) -> Result<(), Failure> {
+pub(super) fn reconcile(core: &Core, index: &Index, namespace: &str, name: &str) -> Result<(), Failure> {
     let resource = core.builtin(GROUP, "endpointslices")?;
-    let mut existing = core.all(GROUP, "endpointslices", namespace);
-    existing.retain(|slice| {
-        let label = |key: &str| at(slice, "metadata.labels").get(key).and_then(Value::as_str);
-        label(SERVICE) == Some(name) && label(MANAGED_BY) == Some(MANAGER)
-    });
+    let mut existing = index.slices_of(core, &resource, namespace, name);
     let service = core.find("", "services", namespace, name).filter(|service| {
         text(service, "spec.type") != "ExternalName"
             && at(service, "metadata.deletionTimestamp").is_null()
