@@ -116,8 +116,10 @@ fn find_kube_proxy() -> Option<PathBuf> {
 fn datapath(node: &Node) -> Result<()> {
     progress("a Pod asks another, directly and by a Service");
     let plugin = node.antrea()?;
-    let (client, server) = (Sandbox::new(1)?, Sandbox::new(2)?);
-    for sandbox in [&client, &server] {
+    // A client for each way: where one client comes both ways from one port, within the minutes for which a connection is
+    // remembered, the second cannot be told from the first once it is translated.
+    let (asks_directly, asks_service, server) = (Sandbox::new(1)?, Sandbox::new(2)?, Sandbox::new(3)?);
+    for sandbox in [&asks_directly, &asks_service, &server] {
         node.call(&plugin, "ADD", sandbox)?;
     }
     let address = address_of(server.netns())?;
@@ -142,14 +144,14 @@ fn datapath(node: &Node) -> Result<()> {
         }),
     )?;
     echo(server.netns(), SocketAddr::new(address, 7))?;
-    let (direct, balanced) = (SocketAddr::new(address, 7), SocketAddr::new(service, 7));
-    for to in [direct, balanced] {
+    let ways = [(&asks_directly, SocketAddr::new(address, 7)), (&asks_service, SocketAddr::new(service, 7))];
+    for (client, to) in ways {
         until(format!("an echo of {to}"), PATIENCE, || client.netns().run(|| requests(to, Duration::ZERO)).ok()?.ok())?;
     }
     let mut rates = [[0.0; 2]; 2];
     // In turn, so that both have their share of what else the machine does.
     for _ in 0..3 {
-        for (to, rates) in [direct, balanced].into_iter().zip(&mut rates) {
+        for ((client, to), rates) in ways.into_iter().zip(&mut rates) {
             let [requests_a_second, connections_a_second] = rates;
             *requests_a_second += client.netns().run(|| requests(to, TIME))?? / 3.0;
             *connections_a_second += client.netns().run(|| connections(to, TIME))?? / 3.0;
