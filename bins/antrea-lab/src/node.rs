@@ -2,6 +2,7 @@
 
 pub(crate) mod daemon;
 pub(crate) mod init;
+mod kube_proxy;
 pub(crate) mod network;
 mod plans;
 mod switch;

@@ -71,6 +71,18 @@ pub(crate) enum Network {
     Bridge,
 }
 
+/// Who leads to Services.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Services {
+    /// antrea-agent, from everywhere
+    Antrea,
+    /// antrea-agent from Pods, kube-proxy from Nodes and the outside
+    Both,
+    /// kube-proxy, from everywhere; `make kubernetes` builds it
+    KubeProxy,
+}
+
 /// What was asked for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
@@ -79,6 +91,7 @@ pub(crate) struct Plan {
     pub(crate) tunnel: Tunnel,
     pub(crate) kubernetes: Kubernetes,
     pub(crate) network: Network,
+    pub(crate) services: Services,
     /// How many controllers.
     pub(crate) controllers: u16,
     pub(crate) nodes: Vec<Node>,
@@ -152,7 +165,8 @@ impl Plan {
     ) -> Self {
         let nodes = (1..=nodes.min(MOST_NODES)).filter_map(Node::new).collect();
         let controllers = u16::from(network == Network::Antrea);
-        Self { name: name.to_owned(), mode, tunnel, kubernetes, network, controllers, nodes }
+        let services = Services::Antrea;
+        Self { name: name.to_owned(), mode, tunnel, kubernetes, network, services, controllers, nodes }
     }
 
     /// The Node of that name.
@@ -178,6 +192,11 @@ impl Plan {
     /// Whether the router knows where the Pods are.
     pub(crate) fn router_knows_pods(&self) -> bool {
         self.network == Network::Bridge || self.mode == Mode::NoEncap
+    }
+
+    /// Whether Nodes run kube-proxy.
+    pub(crate) fn has_kube_proxy(&self) -> bool {
+        self.network == Network::Antrea && self.services != Services::Antrea
     }
 
     /// Whether Nodes can end tunnels.

@@ -71,14 +71,14 @@ impl Home {
         self.0.join("supervisor.sock")
     }
 
-    /// The kubeconfig of a Node's agent.
-    pub(crate) fn agent_kubeconfig(&self, node: &str) -> PathBuf {
-        self.node(node).join("antrea-agent.kubeconfig")
+    /// The kubeconfig of a program with an account, on a Node.
+    pub(crate) fn kubeconfig_of(&self, account: &str, node: &str) -> PathBuf {
+        self.node(node).join(format!("{account}.kubeconfig"))
     }
 
-    /// The token that a Node's agent shows.
-    pub(crate) fn agent_token(&self, node: &str) -> PathBuf {
-        self.node(node).join("antrea-agent.token")
+    /// The token that it shows.
+    pub(crate) fn token_of(&self, account: &str, node: &str) -> PathBuf {
+        self.node(node).join(format!("{account}.token"))
     }
 
     pub(crate) fn log(&self) -> PathBuf {

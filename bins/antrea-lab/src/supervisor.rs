@@ -151,6 +151,10 @@ fn install_programs(home: &Home, plan: &Plan) -> Result<()> {
             format!("{} is missing: `cargo build -p {name}`, or use `--network bridge`", program.display())
         })?;
     }
+    if plan.has_kube_proxy() {
+        let name = "kube-proxy";
+        fs::copy(real::programs(&[name])?.join(name), to.join(name))?;
+    }
     Ok(())
 }
 

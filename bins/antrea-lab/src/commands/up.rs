@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{call, say};
 use crate::Which;
-use crate::plan::{self, Kubernetes, MOST_CONTROLLERS, MOST_NODES, Mode, Network, Plan, Tunnel};
+use crate::plan::{self, Kubernetes, MOST_CONTROLLERS, MOST_NODES, Mode, Network, Plan, Services, Tunnel};
 use crate::progress::News;
 use crate::state::Home;
 use crate::system::myself;
@@ -40,6 +40,9 @@ pub(crate) struct Options {
     /// Who connects the Pods; `antrea` if its programs are beside this one, else `bridge`
     #[arg(long, value_enum)]
     network: Option<Network>,
+    /// Who leads to Services
+    #[arg(long, value_enum, default_value = "antrea")]
+    services: Services,
     /// How many controllers tell the Nodes of policies; 1 if antrea-controller is beside this program, else none
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MOST_CONTROLLERS)))]
     controllers: Option<u16>,
@@ -185,7 +188,7 @@ fn plan_of(options: &Options) -> Result<Plan> {
             0
         }
     };
-    Ok(Plan { controllers, ..plan })
+    Ok(Plan { controllers, services: options.services, ..plan })
 }
 
 fn start(options: &Options, plan: &Plan) -> Result<Child> {

@@ -21,7 +21,7 @@ const LONG_ENOUGH: Duration = Duration::from_secs(30);
 /// How to start a program, and where it writes to.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
-    pub(crate) name: &'static str,
+    pub(crate) name: PathBuf,
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) log: PathBuf,
@@ -32,11 +32,11 @@ impl Program {
     pub(crate) fn start(&self) -> Result<Child> {
         let log = OpenOptions::new().create(true).append(true).open(&self.log);
         let log = log.with_context(|| format!("cannot write {}", self.log.display()))?;
-        let mut command = std::process::Command::new(self.name);
+        let mut command = std::process::Command::new(&self.name);
         command.args(&self.arguments).envs(self.environment.iter().cloned()).stdin(Stdio::null());
         command.stdout(log.try_clone()?).stderr(log);
         die_with_parent(&mut command);
-        Command::from(command).spawn().with_context(|| format!("cannot start {}", self.name))
+        Command::from(command).spawn().with_context(|| format!("cannot start {}", self.name.display()))
     }
 
     /// The end of its log, for an error message.
@@ -68,7 +68,7 @@ pub(crate) async fn keep(program: Program, mut child: Child, started: impl Async
         let settle = async {
             let mut pauses = Pauses::default();
             while let Err(error) = started().await {
-                tracing::warn!("after the start of {}: {error:#}", program.name);
+                tracing::warn!("after the start of {}: {error:#}", program.name.display());
                 tokio::time::sleep_until(Instant::now() + pauses.next()).await;
             }
         };
@@ -81,8 +81,8 @@ pub(crate) async fn keep(program: Program, mut child: Child, started: impl Async
 
 fn report(program: &Program, ended: std::io::Result<ExitStatus>) {
     match ended {
-        Ok(status) => tracing::warn!("{} ended ({status}) and is started again", program.name),
-        Err(error) => tracing::error!("{} can't be waited for: {error}", program.name),
+        Ok(status) => tracing::warn!("{} ended ({status}) and is started again", program.name.display()),
+        Err(error) => tracing::error!("{} can't be waited for: {error}", program.name.display()),
     }
 }
 

@@ -16,7 +16,8 @@ use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 use super::daemon::{self, Pauses, Program};
-use crate::plan::{Mode, Network, Node, POD_NETS, Plan, SERVICE_NETS};
+use super::kube_proxy;
+use crate::plan::{Mode, Network, Node, POD_NETS, Plan, SERVICE_NETS, Services};
 use crate::state::Home;
 use crate::system::{feed, run};
 
@@ -28,6 +29,8 @@ pub(crate) const PLUGINS: &str = "/opt/cni/bin";
 const DEBIAN_PLUGINS: &str = "/usr/lib/cni";
 /// Where an administrator puts programs.
 const PROGRAMS: &str = "/usr/local/bin";
+/// The agents' account.
+const AGENT: &str = "antrea-agent";
 /// Where antrea-agent listens for antrea-cni.
 const CNI_SOCKET: &str = "/run/antrea/cni.sock";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,7 +39,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) async fn start(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
     link_plugins(Path::new(DEBIAN_PLUGINS))?;
     match plan.network {
-        Network::Antrea => antrea(home, plan, node).await,
+        Network::Antrea => {
+            antrea(home, plan, node).await?;
+            if plan.has_kube_proxy() { kube_proxy::start(home, node) } else { Ok(()) }
+        }
         Network::Bridge => bridge(plan, node),
     }
 }
@@ -61,14 +67,14 @@ async fn antrea(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
     let configuration = directory.join("antrea-agent.conf");
     fs::write(&configuration, agent_configuration(home, plan, node))?;
     let agent = Program {
-        name: "/usr/local/bin/antrea-agent",
+        name: Path::new(PROGRAMS).join("antrea-agent"),
         arguments: vec!["--config".into(), configuration.display().to_string()],
         environment: vec![("NODE_NAME".into(), node.name.clone())],
         log: directory.join("antrea-agent.log"),
     };
     let (deadline, mut pauses) = (Instant::now() + PATIENCE, Pauses::default());
     // It is bound to the Node, so it comes after the API knows the Node.
-    while !home.agent_token(&node.name).exists() {
+    while !home.token_of(AGENT, &node.name).exists() {
         if Instant::now() > deadline {
             bail!("the Kubernetes API gives no token for the agent of {}", node.name);
         }
@@ -84,7 +90,7 @@ async fn antrea(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
         }
         tokio::time::sleep_until(Instant::now() + pauses.next()).await;
     }
-    let mut install = std::process::Command::new(agent.name);
+    let mut install = std::process::Command::new(&agent.name);
     run(install.arg("install-cni").arg("--config").arg(&configuration))?;
     tokio::spawn(daemon::keep(agent, child, async || Ok(())));
     Ok(())
@@ -103,9 +109,12 @@ fn agent_configuration(home: &Home, plan: &Plan, node: &Node) -> String {
         "serviceCIDR": SERVICE_NETS[0],
         "serviceCIDRv6": SERVICE_NETS[1],
         "ovsDatapathType": "netdev",
-        // There is no kube-proxy here.
-        "antreaProxy": {"proxyAll": true},
-        "clientConnection": {"kubeconfig": home.agent_kubeconfig(&node.name)},
+        "antreaProxy": match plan.services {
+            Services::Antrea => json!({"proxyAll": true}),
+            Services::Both => json!({}),
+            Services::KubeProxy => json!({"enable": false}),
+        },
+        "clientConnection": {"kubeconfig": home.kubeconfig_of(AGENT, &node.name)},
     });
     format!("{configuration:#}\n")
 }

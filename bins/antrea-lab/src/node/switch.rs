@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Starts both daemons and keeps them running; returns when the switch can be used.
 pub(crate) async fn start(plans: &watch::Receiver<Plan>, node: &Node, logs: &Path) -> Result<()> {
     let program = |name: &'static str, arguments: &[&str]| Program {
-        name,
+        name: name.into(),
         arguments: arguments
             .iter()
             .chain(&["--pidfile", "--log-file", "-vconsole:off", "-vsyslog:off"])
@@ -72,10 +72,10 @@ async fn until_it_answers(server: &Program, child: &mut Child) -> Result<()> {
     let (deadline, mut pauses) = (Instant::now() + PATIENCE, Pauses::default());
     while UnixStream::connect(SOCKET).await.is_err() {
         if let Some(status) = child.try_wait()? {
-            bail!("{} ended with {status}: {}", server.name, server.last_words());
+            bail!("{} ended with {status}: {}", server.name.display(), server.last_words());
         }
         if Instant::now() > deadline {
-            bail!("{} does not answer at {SOCKET}: {}", server.name, server.last_words());
+            bail!("{} does not answer at {SOCKET}: {}", server.name.display(), server.last_words());
         }
         tokio::time::sleep_until(Instant::now() + pauses.next().min(Duration::from_millis(20))).await;
     }

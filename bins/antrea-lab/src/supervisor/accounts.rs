@@ -24,7 +24,10 @@ const MANIFEST: &str = include_str!("../../../../deploy/kubernetes/antrea-agent.
 /// What of the manifest a lab has; the rest is how a cluster starts its agents.
 const KINDS: [&str; 5] = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
 const NAMESPACE: &str = "kube-system";
-const ACCOUNT: &str = "antrea-agent";
+const AGENT: &str = "antrea-agent";
+const KUBE_PROXY: &str = "kube-proxy";
+/// What kube-proxy may do.
+const KUBE_PROXYS: &str = include_str!("../../manifests/kube-proxy.yaml");
 /// How long a token is good; it is replaced after half of that.
 pub(super) const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
 
@@ -36,11 +39,20 @@ pub(crate) async fn make(client: &kube::Client, plan: &Plan) -> Result<()> {
     if plan.network == Network::Antrea {
         crate::client::apply(client, MANIFEST, |kind| KINDS.contains(&kind)).await.context("the agents' account")?;
     }
+    if plan.has_kube_proxy() {
+        crate::client::apply(client, KUBE_PROXYS, |_| true).await.context("the account of kube-proxy")?;
+    }
     Ok(())
 }
 
-/// Gives a Node's kubelet a certificate, and its agent a token: each in a kubeconfig of its own. The token is bound to the Node, so it
-/// comes when the Node has made itself known.
+/// The accounts of the programs that each Node runs.
+fn accounts(plan: &Plan) -> impl Iterator<Item = &'static str> + use<> {
+    let agent = (plan.network == Network::Antrea).then_some(AGENT);
+    agent.into_iter().chain(plan.has_kube_proxy().then_some(KUBE_PROXY))
+}
+
+/// Gives a Node's kubelet a certificate, and its other programs tokens: each in a kubeconfig of its own. A token is bound to the Node,
+/// so it comes when the Node has made itself known.
 pub(crate) async fn equip(
     client: &kube::Client,
     control_plane: &ControlPlane,
@@ -50,22 +62,24 @@ pub(crate) async fn equip(
 ) -> Result<()> {
     let kubelet = control_plane.kubelet(&node.name)?;
     write_private(&home.kubelet_kubeconfig(&node.name), &kubelet)?;
-    if plan.network == Network::Antrea {
-        let token = home.agent_token(&node.name);
-        write_private(&home.agent_kubeconfig(&node.name), &kubeconfig(&kubelet, &token)?)?;
+    for account in accounts(plan) {
+        let token = home.token_of(account, &node.name);
+        write_private(&home.kubeconfig_of(account, &node.name), &kubeconfig(&kubelet, &token)?)?;
         let (client, name) = (client.clone(), node.name.clone());
-        tokio::spawn(async move { renew_one(&client, &token, ACCOUNT, Some(&name)).await });
+        tokio::spawn(async move { renew_one(&client, &token, account, Some(&name)).await });
     }
     Ok(())
 }
 
-/// Renews the tokens of the agents of all Nodes, for ever.
+/// Renews the tokens of all Nodes, for ever.
 pub(crate) async fn renew(client: kube::Client, home: Home, plans: watch::Receiver<Plan>) {
     loop {
         tokio::time::sleep_until(Instant::now() + TOKEN_LIFE / 2).await;
-        let nodes = plans.borrow().nodes.clone();
-        for node in nodes {
-            renew_one(&client, &home.agent_token(&node.name), ACCOUNT, Some(&node.name)).await;
+        let plan = plans.borrow().clone();
+        for node in &plan.nodes {
+            for account in accounts(&plan) {
+                renew_one(&client, &home.token_of(account, &node.name), account, Some(&node.name)).await;
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 //! in the namespace where the Nodes expect the API.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub(crate) struct Real {
 impl Real {
     /// Starts all four, and writes the kubeconfigs. Returns where the API is on the host.
     pub(crate) async fn start(home: &Home, underlay: &Underlay) -> Result<(Self, String)> {
-        let programs = programs()?;
+        let programs = programs(&["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"])?;
         let directory = home.path().join("control");
         std::fs::create_dir(&directory)?;
         let authority = Authority::load(None).map_err(|error| anyhow!("cannot make certificates: {error}"))?;
@@ -196,8 +196,8 @@ impl Real {
     }
 }
 
-/// Where `make kubernetes` puts its programs.
-fn programs() -> Result<PathBuf> {
+/// Where `make kubernetes` puts its programs, if these are there.
+pub(super) fn programs(names: &[&str]) -> Result<PathBuf> {
     let mut lines = GO_MOD.lines().map(str::trim);
     let version = lines.find_map(|line| {
         let rest = line.strip_prefix("require ").unwrap_or(line).strip_prefix("k8s.io/kubernetes ")?;
@@ -207,9 +207,8 @@ fn programs() -> Result<PathBuf> {
     let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
     let directory =
         cache.unwrap_or_else(std::env::temp_dir).join("antrea-rs/kubernetes").join(version.unwrap_or_default());
-    let there = |name: &str| Path::is_file(&directory.join(name));
-    for name in ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
-        if !there(name) {
+    for name in names {
+        if !directory.join(name).is_file() {
             bail!("{} is missing: run `make kubernetes`", directory.join(name).display());
         }
     }

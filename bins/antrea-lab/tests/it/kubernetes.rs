@@ -5,6 +5,8 @@ use testkit::wait::until;
 
 use crate::agent::network;
 use crate::lab::{Lab, PATIENCE, pause, server};
+use crate::services::matrix::judge_all;
+use crate::services::oracle::by_kube_proxy;
 use crate::traces::until_only_pods_have_any;
 
 #[test]
@@ -68,4 +70,18 @@ fn agents_connect_pods_and_serve_services_of_the_real_kubernetes() {
     for address in api.until_ready("newcomer") {
         lab.exec("client", &["ping", "-n", "-c", "1", "-w", "10", &address]).unwrap();
     }
+}
+
+#[test]
+#[ignore = "needs make kubernetes"]
+fn kube_proxy_leads_to_services_where_agents_leave_them_to_it() {
+    let rules = ["nft", "list", "table", "ip6", "kube-proxy"];
+    judge_all("kube-proxy", &["--services", "kube-proxy"], &rules, by_kube_proxy);
+}
+
+#[test]
+#[ignore = "needs make kubernetes"]
+fn kube_proxy_leads_nodes_and_the_outside_to_services_where_agents_lead_pods() {
+    let rules = ["nft", "list", "table", "ip6", "kube-proxy"];
+    judge_all("both-proxies", &["--services", "both"], &rules, by_kube_proxy);
 }

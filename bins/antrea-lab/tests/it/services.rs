@@ -3,8 +3,8 @@
 mod churn;
 mod conformance;
 mod life;
-mod matrix;
-mod oracle;
+pub(crate) mod matrix;
+pub(crate) mod oracle;
 mod probe;
 mod world;
 

@@ -157,6 +157,20 @@ pub(crate) fn expected(kind: Kind, client: Client, backend: Backend, local: bool
     }
 }
 
+/// What kube-proxy may do: it hides clients' addresses more often, and the kernel tells only few a second that nobody is there.
+pub(crate) fn by_kube_proxy(kind: Kind, client: Client, backend: Backend, local: bool) -> Vec<Expected> {
+    let expected = expected(kind, client, backend, local);
+    let from_pod_to_pod = client.is_pod() && matches!(backend, Backend::PodOnNode1 | Backend::PodOnNode3);
+    match expected {
+        Expected::Refused => vec![Expected::Refused, Expected::Dropped],
+        Expected::Dropped => vec![Expected::Dropped],
+        // That is what policy Local is for.
+        _ if local && client == Client::Outside => vec![Expected::Client],
+        _ if kind == Kind::ClusterIp && from_pod_to_pod => vec![expected],
+        _ => [Expected::Client, Expected::Hairpin].into_iter().chain((1..=3).map(Expected::Node)).collect(),
+    }
+}
+
 impl fmt::Display for Expected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
