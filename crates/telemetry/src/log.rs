@@ -1,7 +1,10 @@
 //! Structured logs, on standard error.
 
 use thiserror::Error;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt, registry};
 
 /// How a line looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -26,11 +29,11 @@ pub enum LogError {
 
 /// Sets up logs for the whole program. `filter` is a level, or a list of levels by target.
 pub fn init(filter: &str, format: Format) -> Result<(), LogError> {
-    let parsed = EnvFilter::builder().parse(filter).map_err(|_| LogError::Filter(filter.to_owned()))?;
-    let logs = tracing_subscriber::fmt().with_env_filter(parsed).with_writer(std::io::stderr).with_ansi(false);
-    let done = match format {
-        Format::Text => logs.try_init(),
-        Format::Json => logs.json().flatten_event(true).try_init(),
+    let levels: Targets = filter.parse().map_err(|_| LogError::Filter(filter.to_owned()))?;
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+    let lines = match format {
+        Format::Text => lines.boxed(),
+        Format::Json => lines.json().flatten_event(true).boxed(),
     };
-    done.map_err(|_| LogError::Twice)
+    registry().with(lines.with_filter(levels)).try_init().map_err(|_| LogError::Twice)
 }
