@@ -27,7 +27,7 @@ use types::host::PodLink;
 use types::{Mac, ObjectName};
 
 use crate::engine::Engine;
-use crate::ports::{PodPort, Ports};
+use crate::ports::{PodPort, Ports, Reserved};
 use interface_name::interface_name;
 use removals::Removals;
 
@@ -171,6 +171,12 @@ impl Cni {
             self.take_out(&port.name, None).await?;
         }
         self.removals.make_way(&port.name, &port.netns).await;
+        // The switch learns what to do with the port while the kernel makes the cable.
+        let reserved = self.ports.reserve();
+        let number = reserved.as_ref().map(Reserved::number);
+        if let Some(number) = number {
+            self.engine.tell(Event::Attached(port.interface(number))).await;
+        }
         let plugged = link.clone();
         let (there, host_end) = oneshot::channel();
         let plugged = async {
@@ -183,7 +189,7 @@ impl Cni {
         };
         let connected = async {
             match host_end.await {
-                Ok(()) => self.connect(&port).await,
+                Ok(()) => self.connect(&port, number).await,
                 // There is no cable, and whoever should have made it says why.
                 Err(_) => Ok(()),
             }
@@ -203,14 +209,15 @@ impl Cni {
         Ok(answer)
     }
 
-    /// Makes a cable a port of the bridge, and waits until the switch knows what to do with it.
-    async fn connect(&self, port: &PodPort) -> Result<(), Error> {
+    /// Makes a cable a port of the bridge, by this number if it can be, and waits until the switch knows what to do with it.
+    async fn connect(&self, port: &PodPort, asked: Option<u16>) -> Result<(), Error> {
         let failed = |message: String| Error::new(Code::Interface, message);
         let connected = async {
-            self.ports.add(port).await.map_err(|error| failed(error.to_string()))?;
+            self.ports.add(port, asked).await.map_err(|error| failed(error.to_string()))?;
             debug!(interface = port.name, "it is in the database");
             let number = self.ports.assigned(&port.name).await.map_err(failed)?;
             debug!(interface = port.name, number, "it is in the switch");
+            // It may be another number; and whoever saw a port of this name go may have taken back what was told before.
             self.engine.tell(Event::Attached(port.interface(number))).await;
             self.engine.installed(Owner::Interface(port.name.clone())).await.map_err(failed)
         };

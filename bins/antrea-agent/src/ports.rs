@@ -1,5 +1,7 @@
 //! The ports of Pods, as OVSDB remembers them: what an agent that was restarted knows of its Pods.
 
+mod numbers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +20,8 @@ use types::{Mac, ObjectName};
 
 use crate::bridge::remove_port;
 use crate::engine::Engine;
+use numbers::Numbers;
+pub(crate) use numbers::Reserved;
 
 /// The keys that Antrea has in `external_ids`.
 mod key {
@@ -115,14 +119,15 @@ impl PodPort {
 pub(crate) struct Ports {
     database: Arc<Database>,
     bridge: String,
-    /// Those that should be there, whoever removes them.
-    expected: Arc<Mutex<BTreeMap<String, PodPort>>>,
+    /// Those that should be there, whoever removes them, with the number that each asked for.
+    expected: Arc<Mutex<BTreeMap<String, (PodPort, Option<u16>)>>>,
+    numbers: Numbers,
 }
 
 impl Ports {
     /// The ports of a bridge.
     pub(crate) fn new(database: Arc<Database>, bridge: &str) -> Self {
-        Self { database, bridge: bridge.to_owned(), expected: Arc::default() }
+        Self { database, bridge: bridge.to_owned(), expected: Arc::default(), numbers: Numbers::default() }
     }
 
     /// All that are there, with the number that the switch gave them, and what cannot be read.
@@ -135,19 +140,29 @@ impl Ports {
         self.all().into_iter().map(|(port, _)| port).filter(|port| port.container == container).collect()
     }
 
-    /// Adds a port to the bridge, in place of one with its name. From now on it is expected to be there.
-    pub(crate) async fn add(&self, port: &PodPort) -> Result<(), TransactError> {
-        self.insert(port).await?;
-        self.expected().insert(port.name.clone(), port.clone());
+    /// A number for a new port, which the switch will most likely give it; none if all are taken.
+    pub(crate) fn reserve(&self) -> Option<Reserved> {
+        let replica = self.database.snapshot()?;
+        let numbers = |row: Interface| [row.ofport_request, row.ofport.number()];
+        // A row that cannot be read is one that nothing can be said about: at worst the switch gives another number.
+        let taken = replica.all::<Interface>().filter_map(Result::ok).flat_map(numbers).flatten().collect();
+        self.numbers.reserve(&taken)
+    }
+
+    /// Adds a port to the bridge, in place of one with its name, and asks for a number. From now on it is expected to be there.
+    pub(crate) async fn add(&self, port: &PodPort, number: Option<u16>) -> Result<(), TransactError> {
+        self.insert(port, number).await?;
+        self.expected().insert(port.name.clone(), (port.clone(), number));
         Ok(())
     }
 
-    async fn insert(&self, port: &PodPort) -> Result<(), TransactError> {
+    async fn insert(&self, port: &PodPort, number: Option<u16>) -> Result<(), TransactError> {
         let mut transaction = Transaction::new();
         if let Some(replica) = self.database.snapshot() {
             self.take_out(&replica, &mut transaction, &port.name);
         }
         let columns = InterfaceColumns::default().name(port.name.as_str()).external_ids(port.external_ids());
+        let columns = columns.ofport_request(number);
         let interface = RowRef::Inserted(transaction.insert(columns));
         let row = transaction.insert(PortColumns::default().name(port.name.as_str()).interfaces([interface]));
         transaction.mutate(
@@ -171,19 +186,19 @@ impl Ports {
         self.database.transact(transaction).await.map(|_| ())
     }
 
-    fn expected(&self) -> MutexGuard<'_, BTreeMap<String, PodPort>> {
+    fn expected(&self) -> MutexGuard<'_, BTreeMap<String, (PodPort, Option<u16>)>> {
         // Nobody panics while holding it; and if somebody did, the map is as good as before.
         self.expected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts back what somebody has taken out of the bridge; how much that was.
     async fn put_back(&self, present: &BTreeSet<String>) -> u64 {
-        let missing: Vec<PodPort> =
-            self.expected().values().filter(|port| !present.contains(&port.name)).cloned().collect();
+        let missing: Vec<(PodPort, Option<u16>)> =
+            self.expected().values().filter(|(port, _)| !present.contains(&port.name)).cloned().collect();
         let mut count = 0;
-        for port in missing {
+        for (port, number) in missing {
             warn!(interface = port.name, pod = %port.pod, "somebody has taken it out of the bridge; put back");
-            match self.insert(&port).await {
+            match self.insert(&port, number).await {
                 Ok(()) => count += 1,
                 // The next change of the database, or the next look, is another chance.
                 Err(error) => warn!(interface = port.name, %error, "could not be put back"),
@@ -235,7 +250,8 @@ impl Ports {
             let Some(replica) = self.database.snapshot() else { continue };
             let rows = rows(&replica, &self.bridge);
             if first {
-                self.expected().extend(rows.iter().map(|(port, _)| (port.name.clone(), port.clone())));
+                let known = |(port, number): &(PodPort, Assigned)| (port.name.clone(), (port.clone(), number.number()));
+                self.expected().extend(rows.iter().map(known));
             }
             let present: BTreeSet<String> = rows.iter().map(|(port, _)| port.name.clone()).collect();
             repairs.fetch_add(self.put_back(&present).await, Ordering::Relaxed);

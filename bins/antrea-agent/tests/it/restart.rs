@@ -33,8 +33,11 @@ fn an_agent_that_was_killed_tells_the_switch_nothing_and_loses_no_packet() {
 #[test]
 fn a_switch_that_was_killed_gets_everything_back() {
     let node = Node::start("");
+    let gone = node.add("gone");
     let (one, two) = (node.add("one"), node.add("two"));
     assert!(reaches(&one.netns, two.v4));
+    // A number that is free is none that another port has the next time.
+    node.del(&gone);
     let before = node.flows();
     node.ovs.kill_vswitchd().unwrap();
     node.ovs.start_vswitchd().unwrap();
