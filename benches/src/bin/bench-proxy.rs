@@ -116,8 +116,8 @@ fn find_kube_proxy() -> Option<PathBuf> {
 fn datapath(node: &Node) -> Result<()> {
     progress("a Pod asks another, directly and by a Service");
     let plugin = node.antrea()?;
-    // A client for each way: where one client comes both ways from one port, within the minutes for which a connection is
-    // remembered, the second cannot be told from the first once it is translated.
+    // A client for each way: one that comes directly from a port that it just used for the Service would get no answer
+    // (docs/services.md), and with so many connections one does.
     let (asks_directly, asks_service, server) = (Sandbox::new(1)?, Sandbox::new(2)?, Sandbox::new(3)?);
     for sandbox in [&asks_directly, &asks_service, &server] {
         node.call(&plugin, "ADD", sandbox)?;
