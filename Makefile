@@ -78,10 +78,10 @@ lab-long: setup ## Agents killed 200 times, switches 20, agents and controllers 
 	  $(CARGO) test --locked -p antrea-lab --test it -- --nocapture endurance outages
 
 .PHONY: services-long
-services-long: setup ## A Service of which 100 endpoints a second come and go for a minute, and 10,000 connections counted
-	$(CARGO) build --locked -p antrea-agent -p antrea-cni -p antrea-controller
+services-long: setup ## A Service of which 100 endpoints a second come and go for a minute, and 10,000 connections counted, as released
+	$(CARGO) build --release --locked -p antrea-agent -p antrea-cni -p antrea-controller -p antrea-lab
 	CHURN_SECONDS=$${CHURN_SECONDS:-60} CHURN_RATE=$${CHURN_RATE:-100} LATEST_MS=100 CONNECTIONS=10000 AGENT_KILLS=20 \
-		$(CARGO) test --locked -p antrea-lab --test it services:: -- --nocapture --test-threads=1
+		$(CARGO) test --release --locked -p antrea-lab --test it services:: -- --nocapture --test-threads=1
 
 .PHONY: policy-long
 policy-long: ## Random histories of a cluster, 10,000 steps and checked at every 100th (STEPS=n, SEED=n), 2,000 short ones (CASES=n)
