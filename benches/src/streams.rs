@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use api::control::client::{Credentials, follow};
-use api::control::server::{Controller, Feed, Listener, Patience, Refusal, Rest};
+use api::control::server::{Controller, Feed, Listener, Patience, Refusal, Rest, prepare};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use policy::{Brain, Subscription};
@@ -99,7 +99,7 @@ impl Streams {
         let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
         let config = config.with_safe_default_protocol_versions()?.with_no_client_auth();
         let mut config = config.with_single_cert(vec![leaf.der().clone()], key.into())?;
-        config.alpn_protocols = vec![b"h2".to_vec()];
+        prepare(&mut config);
         let inner = Arc::new(Inner {
             brain: Mutex::new(brain),
             changed: watch::Sender::new(0),

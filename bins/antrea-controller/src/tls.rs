@@ -76,7 +76,7 @@ pub(crate) fn first(authorities: &Authorities, proxy: &FrontProxy) -> Result<Ser
         Some(verifier) => builder.with_client_cert_verifier(verifier).with_single_cert(chain, key)?,
         None => builder.with_no_client_auth().with_single_cert(chain, key)?,
     };
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    api::control::server::prepare(&mut config);
     Ok(config)
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use api::control::server::{Controller as Admits, Feed, Listener, Patience, Refusal, Rest};
+use api::control::server::{Controller as Admits, Feed, Listener, Patience, Refusal, Rest, prepare};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use policy::{Brain, Event, Kind, Subscription};
@@ -95,7 +95,7 @@ impl Controller {
         let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
         let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
         let mut config = config.with_single_cert(vec![leaf.der().clone()], key.into()).unwrap();
-        config.alpn_protocols = vec![b"h2".to_vec()];
+        prepare(&mut config);
         let mut brain = Brain::default();
         let namespace = json!({"metadata": {"name": "default", "labels": {"kubernetes.io/metadata.name": "default"}}});
         brain.step(Event::Namespace(serde_json::from_value(namespace).unwrap()));

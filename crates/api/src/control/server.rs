@@ -1,10 +1,12 @@
 //! The controller's end of the stream.
 
+mod activity;
+mod grpc;
 mod listener;
 mod service;
 mod visits;
 
-pub use listener::{BindError, Listener, Rest};
+pub use listener::{BindError, Listener, Rest, prepare};
 
 use std::future::Future;
 use std::time::Duration;
@@ -49,6 +51,8 @@ pub trait Feed: Send + 'static {
 pub struct Patience {
     /// With a client that does not end its handshake, and then with one that asks nothing.
     pub handshake: Duration,
+    /// With a client that has asked something and asks nothing more; agents ask for their stream as long as they have it.
+    pub idle: Duration,
     /// With an agent that was connected and has not said which Node it is of.
     pub hello: Duration,
     /// With an agent that takes nothing of what there is for it.
@@ -62,6 +66,8 @@ impl Default for Patience {
     fn default() -> Self {
         Self {
             handshake: Duration::from_secs(10),
+            // The API server's proxy gives up connections by itself after 90.
+            idle: Duration::from_secs(120),
             hello: Duration::from_secs(10),
             slow: Duration::from_secs(60),
             admitted: Duration::from_secs(30 * 60),

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use api::control::client::{self, Credentials, Error, Following};
-use api::control::server::{Controller, Feed, Listener, Patience, Refusal, Rest};
+use api::control::server::{Controller, Feed, Listener, Patience, Refusal, Rest, prepare};
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -112,7 +113,7 @@ impl Server {
         let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
         let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
         let mut config = config.with_single_cert(vec![leaf.der().clone()], key.into()).unwrap();
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        prepare(&mut config);
         let (_, tls) = watch::channel(Arc::new(config));
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.address().unwrap();
@@ -130,13 +131,13 @@ impl Server {
         Credentials { authorities: self.authority.pem(), token: token.to_owned(), server_name: NAME.to_owned() }
     }
 
-    fn connector(&self) -> TlsConnector {
+    fn connector(&self, protocol: &str) -> TlsConnector {
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.der().clone()).unwrap();
         let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
         let config = config.with_safe_default_protocol_versions().unwrap();
         let mut config = config.with_root_certificates(roots).with_no_client_auth();
-        config.alpn_protocols = vec![b"h2".to_vec()];
+        config.alpn_protocols = vec![protocol.into()];
         TlsConnector::from(Arc::new(config))
     }
 
@@ -299,7 +300,7 @@ async fn whoever_asks_nothing_is_cut_and_whoever_was_let_in_is_not() {
     let mut following = server.follow("n1").await;
     let feed = server.fake.feed("n1").await;
     let stream = TcpStream::connect(server.address).await.unwrap();
-    let mut quiet = server.connector().connect(ServerName::try_from(NAME).unwrap(), stream).await.unwrap();
+    let mut quiet = server.connector("h2").connect(ServerName::try_from(NAME).unwrap(), stream).await.unwrap();
     let ended = tokio::time::timeout(PATIENCE, quiet.read_to_end(&mut Vec::new())).await;
     assert!(ended.is_ok(), "a connection without a request stays");
     feed.send(batch(3)).await.unwrap();
@@ -355,4 +356,39 @@ async fn an_agent_has_to_come_again_after_a_while_and_is_asked_who_it_is() {
     assert!(begun.elapsed() >= admitted && feed.is_closed());
     server.follow("n1").await;
     server.fake.feed("n1").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_without_requests_is_ended_and_an_agents_stream_is_none() {
+    let (handshake, idle) = (Duration::from_secs(1), Duration::from_secs(2));
+    let server = Server::start(Patience { handshake, idle, ..Patience::default() }).await;
+    let mut following = server.follow("n1").await;
+    let feed = server.fake.feed("n1").await;
+    for protocol in ["h2", "http/1.1"] {
+        let name = ServerName::try_from(NAME).unwrap();
+        let stream = TcpStream::connect(server.address).await.unwrap();
+        let stream = TokioIo::new(server.connector(protocol).connect(name, stream).await.unwrap());
+        let (ended, end) = oneshot::channel();
+        let ask = || Request::get("/twice").header("host", NAME).body(Full::<Bytes>::default()).unwrap();
+        let begun = Instant::now();
+        // Asked twice, with a pause that is longer than the first request may take and shorter than the connection may be idle.
+        let pause = handshake + handshake / 2;
+        if protocol == "h2" {
+            let (mut sender, connection) =
+                hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+            tokio::spawn(async move { drop(ended.send(connection.await)) });
+            assert!(sender.send_request(ask()).await.unwrap().status().is_success());
+            tokio::time::sleep_until((Instant::now() + pause).into()).await;
+            assert!(sender.send_request(ask()).await.unwrap().status().is_success());
+            tokio::time::timeout(PATIENCE, end).await.expect("it stays").unwrap().unwrap();
+            assert!(begun.elapsed() >= pause + idle);
+        } else {
+            let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
+            tokio::spawn(async move { drop(ended.send(connection.await)) });
+            assert!(sender.send_request(ask()).await.unwrap().status().is_success());
+            let _ = tokio::time::timeout(PATIENCE, end).await.expect("it stays").unwrap();
+        }
+    }
+    feed.send(batch(3)).await.unwrap();
+    assert_eq!(members(&following.next().await.unwrap()), 3);
 }

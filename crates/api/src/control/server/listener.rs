@@ -4,30 +4,31 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
-use tonic::body::Body;
-use tower_service::Service as _;
+use tokio_rustls::rustls::server::NoServerSessionStorage;
+use tokio_rustls::server::TlsStream;
 
-use super::service::Service;
+use super::activity::{Activity, Answer};
+use super::grpc::Told;
+use super::service::{PATH, Service};
 use super::visits::{Visit, Visits};
 use super::{Controller, Patience};
-use crate::control::MOST_BYTES;
-use crate::control::wire::control_server::{ControlServer, SERVICE_NAME};
 
 /// Connections at a time: a large cluster's agents, and some more.
 const MOST_CONNECTIONS: usize = 16_384;
@@ -40,6 +41,17 @@ const MOST_STREAMS: u32 = 128;
 const SEND_BUFFER: usize = 32 << 10;
 /// How long to wait after a failure to accept, which is a lack of file descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// How HTTP/2 is called in a handshake.
+const HTTP2: &[u8] = b"h2";
+
+/// Makes a TLS configuration that of a [`Listener`]: what can be spoken, and nothing kept for connections that have ended. Agents
+/// come back once in half an hour, with a token to be looked at anyway.
+pub fn prepare(config: &mut ServerConfig) {
+    config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+}
 
 /// Answers what is no stream of an agent.
 pub trait Rest: Send + Sync + 'static {
@@ -86,7 +98,7 @@ impl Listener {
         patience: Patience,
         shutdown: impl Future<Output = ()>,
     ) {
-        let service = ControlServer::new(Service::new(controller, patience)).max_decoding_message_size(MOST_BYTES);
+        let service = Service::new(controller, patience);
         let visits = Visits::default();
         let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         let mut connections = JoinSet::new();
@@ -131,7 +143,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
 
 /// One connection.
 struct Talk<C: Controller, R> {
-    service: ControlServer<Service<C>>,
+    service: Service<C>,
     rest: Arc<R>,
     patience: Patience,
     visit: Visit,
@@ -139,54 +151,93 @@ struct Talk<C: Controller, R> {
 
 impl<C: Controller, R: Rest> Talk<C, R> {
     async fn run(self, stream: TcpStream, from: SocketAddr, acceptor: TlsAcceptor) {
-        let patience = self.patience.handshake;
+        // What is done for a moment only has memory of its own, which an agent's connection does not keep.
+        let Some(connection) = Box::pin(self.begin(stream, from, acceptor)).await else { return };
+        if let Err(error) = connection.await {
+            tracing::debug!(%from, %error, "a connection ended");
+        }
+    }
+
+    async fn begin(self, stream: TcpStream, from: SocketAddr, acceptor: TlsAcceptor) -> Option<Connection> {
         let _ = stream.set_nodelay(true);
-        let stream = match timeout(patience, acceptor.accept(stream)).await {
+        let stream = match timeout(self.patience.handshake, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return tracing::debug!(%from, %error, "a client that does not speak TLS with us"),
-            Err(_) => return tracing::debug!(%from, "a client that did not end its handshake"),
-        };
-        let shown: Arc<[CertificateDer<'static>]> = stream
-            .get_ref()
-            .1
-            .peer_certificates()
-            .unwrap_or_default()
-            .iter()
-            .map(|it| it.clone().into_owned())
-            .collect();
-        let asked = Notify::new();
-        let answer = service_fn(|mut request: Request<Incoming>| {
-            asked.notify_one();
-            request.extensions_mut().insert(self.visit.clone());
-            let (mut service, rest, shown) = (self.service.clone(), Arc::clone(&self.rest), Arc::clone(&shown));
-            async move {
-                let is_stream = request.uri().path().trim_start_matches('/').starts_with(SERVICE_NAME);
-                if is_stream {
-                    return service.call(request).await;
-                }
-                Ok::<_, Infallible>(rest.answer(request, &shown).await.map(Body::new))
+            Ok(Err(error)) => {
+                tracing::debug!(%from, %error, "a client that does not speak TLS with us");
+                return None;
             }
-        });
-        let mut http = auto::Builder::new(TokioExecutor::new());
-        http.http1().timer(TokioTimer::new()).header_read_timeout(patience);
-        http.http2()
-            .timer(TokioTimer::new())
+            Err(_) => {
+                tracing::debug!(%from, "a client that did not end its handshake");
+                return None;
+            }
+        };
+        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
+        let visitor = Arc::new(Visitor::new(self, &stream));
+        let answered = Arc::clone(&visitor);
+        let answer = service_fn(move |request| Box::pin(Arc::clone(&answered).answer(request)));
+        let stream = TokioIo::new(stream);
+        if !is_http2 {
+            let mut http = http1::Builder::new();
+            http.timer(TokioTimer::new()).header_read_timeout(visitor.talk.patience.handshake);
+            let connection = Box::pin(http.serve_connection(stream, answer));
+            return Some(Box::pin(visitor.stay(connection, http1::Connection::graceful_shutdown)));
+        }
+        let mut http = http2::Builder::new(TokioExecutor::new());
+        http.timer(TokioTimer::new())
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_PATIENCE)
             .max_concurrent_streams(MOST_STREAMS)
             .max_send_buf_size(SEND_BUFFER);
-        let asks_nothing = async {
-            if timeout(patience, asked.notified()).await.is_ok() {
-                std::future::pending::<()>().await;
+        let connection = Box::pin(http.serve_connection(stream, answer));
+        Some(Box::pin(visitor.stay(connection, http2::Connection::graceful_shutdown)))
+    }
+}
+
+/// A connection that goes on.
+type Connection = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
+
+/// Whoever is connected, and what it asks.
+struct Visitor<C: Controller, R> {
+    talk: Talk<C, R>,
+    /// The certificates that it showed.
+    shown: Vec<CertificateDer<'static>>,
+    activity: Activity,
+}
+
+impl<C: Controller, R: Rest> Visitor<C, R> {
+    fn new(talk: Talk<C, R>, stream: &TlsStream<TcpStream>) -> Self {
+        let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        Self { talk, shown: shown.iter().map(|it| it.clone().into_owned()).collect(), activity: Activity::default() }
+    }
+
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<Answer<Either<Told, Full<Bytes>>>>, Infallible> {
+        let busy = self.activity.begin();
+        let answer = if request.uri().path() == PATH {
+            match self.talk.service.clone().follow(request, &self.talk.visit).await {
+                Ok(told) => told.map(Either::Left),
+                Err(status) => status.into_http::<Full<Bytes>>().map(Either::Right),
             }
+        } else {
+            self.talk.rest.answer(request, &self.shown).await.map(Either::Right)
         };
+        Ok(answer.map(|body| busy.body(body)))
+    }
+
+    /// Has the connection go on until it ends, or nobody has asked anything on it for long.
+    async fn stay<H: Future<Output = hyper::Result<()>>>(
+        self: Arc<Self>,
+        mut connection: Pin<Box<H>>,
+        end: fn(Pin<&mut H>),
+    ) -> hyper::Result<()> {
+        let Patience { handshake, idle, .. } = self.talk.patience;
         tokio::select! {
-            ended = http.serve_connection(TokioIo::new(stream), answer) => {
-                if let Err(error) = ended {
-                    tracing::debug!(%from, %error, "a connection ended");
-                }
-            }
-            () = asks_nothing => tracing::debug!(%from, "a client that asked nothing"),
+            ended = &mut connection => return ended,
+            () = self.activity.has_ended(handshake, idle) => end(connection.as_mut()),
         }
+        // What was asked at the last moment is answered.
+        timeout(handshake, connection).await.unwrap_or(Ok(()))
     }
 }

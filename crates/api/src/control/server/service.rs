@@ -4,25 +4,32 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{Request, Response, header};
+use hyper::body::Incoming;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::Status;
+use types::control::Batch;
 
+use super::grpc::{Messages, Said, Told, framed};
 use super::visits::Visit;
 use super::{Controller, Feed, Patience, Refusal};
 use crate::control::decode;
 use crate::control::parts::Parts;
-use crate::control::wire::{self, control_server::Control, from_agent::Kind};
+use crate::control::wire::{self, from_agent::Kind};
 
+/// Where the stream is.
+pub(super) const PATH: &str = "/antrea.control.v1.Control/Follow";
+
+/// Lets agents in.
 pub(super) struct Service<C> {
     controller: Arc<C>,
     patience: Patience,
 }
 
-impl<C> Service<C> {
-    pub(super) fn new(controller: Arc<C>, patience: Patience) -> Self {
-        Self { controller, patience }
+impl<C> Clone for Service<C> {
+    fn clone(&self) -> Self {
+        Self { controller: Arc::clone(&self.controller), patience: self.patience }
     }
 }
 
@@ -36,33 +43,29 @@ impl From<Refusal> for Status {
     }
 }
 
-#[tonic::async_trait]
-impl<C: Controller> Control for Service<C> {
-    type FollowStream = ReceiverStream<Result<wire::Part, Status>>;
+impl<C: Controller> Service<C> {
+    pub(super) fn new(controller: Arc<C>, patience: Patience) -> Self {
+        Self { controller, patience }
+    }
 
-    async fn follow(
-        &self,
-        request: Request<Streaming<wire::FromAgent>>,
-    ) -> Result<Response<Self::FollowStream>, Status> {
-        let header = request.metadata().get("authorization").and_then(|value| value.to_str().ok());
+    /// The stream to an agent that comes with this request, if it is let in.
+    pub(super) async fn follow(self, request: Request<Incoming>, visit: &Visit) -> Result<Response<Told>, Status> {
+        let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = header.and_then(|value| value.strip_prefix("Bearer ")).map(str::to_owned);
         let token = token.ok_or_else(|| Status::unauthenticated("needs a token: `authorization: Bearer TOKEN`"))?;
-        let visit = request.extensions().get::<Visit>().cloned();
-        let mut incoming = request.into_inner();
+        let mut incoming = Messages::of(request.into_body());
         let late = |_| Status::deadline_exceeded("the agent did not say which Node it is of");
-        let hello = timeout(self.patience.hello, incoming.message()).await.map_err(late)??;
+        let hello = timeout(self.patience.hello, incoming.next()).await.map_err(late)??;
         let Some(wire::FromAgent { kind: Some(Kind::Hello(wire::Hello { node })) }) = hello else {
             return Err(Status::invalid_argument("the first message of an agent is a hello with its Node"));
         };
         let feed = self.controller.admit(&token, &node).await?;
-        if let Some(visit) = visit {
-            visit.admitted();
-        }
+        visit.admitted();
         // One part is on its way to HTTP/2, which stops taking them when the agent does.
         let (parts, outgoing) = mpsc::channel(1);
-        let agent = Agent { controller: Arc::clone(&self.controller), node, patience: self.patience };
+        let agent = Agent { controller: self.controller, node, patience: self.patience };
         tokio::spawn(agent.run(feed, incoming, parts));
-        Ok(Response::new(ReceiverStream::new(outgoing)))
+        Ok(Told::answer(outgoing))
     }
 }
 
@@ -73,12 +76,7 @@ struct Agent<C> {
 }
 
 impl<C: Controller> Agent<C> {
-    async fn run(
-        self,
-        feed: C::Feed,
-        incoming: Streaming<wire::FromAgent>,
-        parts: mpsc::Sender<Result<wire::Part, Status>>,
-    ) {
+    async fn run(self, feed: C::Feed, incoming: Messages, parts: mpsc::Sender<Box<Said>>) {
         let node = &self.node;
         let told = async {
             match timeout(self.life(), self.tell(feed, &parts)).await {
@@ -92,7 +90,7 @@ impl<C: Controller> Agent<C> {
             status = told => {
                 tracing::info!(%node, "the stream to an agent is ended: {}", status.message());
                 // It hears why, unless it takes nothing.
-                let _ = parts.try_send(Err(status));
+                let _ = parts.try_send(Box::new(Err(status)));
             }
             why = self.hear(incoming) => tracing::debug!(%node, "an agent has gone: {why}"),
             () = parts.closed() => tracing::debug!(%node, "an agent has gone"),
@@ -107,29 +105,35 @@ impl<C: Controller> Agent<C> {
         self.patience.admitted + self.patience.admitted.mul_f64(share as f64 / 1024.0)
     }
 
-    async fn tell(&self, mut feed: C::Feed, parts: &mpsc::Sender<Result<wire::Part, Status>>) -> Status {
+    async fn tell(&self, mut feed: C::Feed, parts: &mpsc::Sender<Box<Said>>) -> Status {
         while let Some(batch) = feed.next().await {
-            for part in Parts::of(batch) {
-                match timeout(self.patience.slow, parts.send(Ok(part))).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => return Status::cancelled("the agent has gone"),
-                    Err(_) => {
-                        return Status::resource_exhausted(format!(
-                            "the agent took nothing for {} s; it may come again for a snapshot",
-                            self.patience.slow.as_secs_f64()
-                        ));
-                    }
-                }
+            // It has memory of its own, which is there as long as there is something to send.
+            if let Err(status) = Box::pin(self.send(batch, parts)).await {
+                return status;
             }
         }
         Status::aborted("the Node has another stream")
     }
 
-    async fn hear(&self, mut incoming: Streaming<wire::FromAgent>) -> String {
+    async fn send(&self, batch: Batch, parts: &mpsc::Sender<Box<Said>>) -> Result<(), Status> {
+        for part in Parts::of(batch) {
+            let sent = timeout(self.patience.slow, parts.send(Box::new(Ok(framed(&part))))).await;
+            let slow = |_| {
+                Status::resource_exhausted(format!(
+                    "the agent took nothing for {} s; it may come again for a snapshot",
+                    self.patience.slow.as_secs_f64()
+                ))
+            };
+            sent.map_err(slow)?.map_err(|_| Status::cancelled("the agent has gone"))?;
+        }
+        Ok(())
+    }
+
+    async fn hear(&self, mut incoming: Messages) -> String {
         loop {
-            match incoming.message().await {
+            match incoming.next().await {
                 Ok(Some(wire::FromAgent { kind: Some(Kind::Reports(reports)) })) => match decode::reports(reports) {
-                    Ok(reports) => self.controller.report(&self.node, reports).await,
+                    Ok(reports) => Box::pin(self.controller.report(&self.node, reports)).await,
                     Err(error) => return error.to_string(),
                 },
                 // A kind of a newer version.
