@@ -15,6 +15,8 @@ use crate::engine::Engine;
 
 /// How long changes are gathered before they are written.
 const GATHER: Duration = Duration::from_millis(200);
+/// How long after a failure it is tried again, if nothing is said meanwhile.
+const RETRY: Duration = Duration::from_secs(5);
 /// The file.
 const FILE: &str = "policies";
 
@@ -41,18 +43,22 @@ impl Memory {
         self.changed.notify_one();
     }
 
-    /// Writes what the engine knows, whenever something was said, for ever.
+    /// Writes what the engine knows, whenever something was said, for ever. What cannot be written is tried again.
     pub(super) async fn keep(self, engine: Engine) {
         let mut failing = false;
         loop {
-            self.changed.notified().await;
+            let retry = failing.then(|| Instant::now() + RETRY);
+            tokio::select! {
+                () = self.changed.notified() => {}
+                () = super::sleep_until(retry) => {}
+            }
             tokio::time::sleep_until((Instant::now() + GATHER).into()).await;
             let look = |brain: &node::Brain| (!brain.replica().is_lost()).then(|| brain.replica().snapshot());
             let Ok(batch) = engine.look(look).await else { return };
             // What does not fit together is followed by a snapshot, or by nothing.
             let Some(batch) = batch else { continue };
             let this = self.clone();
-            let written = tokio::task::spawn_blocking(move || this.write(&api::control::encode(&batch))).await;
+            let written = tokio::task::spawn_blocking(move || this.replace(&api::control::encode(&batch))).await;
             let written = written.map_err(io::Error::other).flatten();
             match &written {
                 Ok(()) => debug!("what antrea-controller said is remembered"),
@@ -65,10 +71,10 @@ impl Memory {
         }
     }
 
-    /// What is remembered, if it can be read.
+    /// What is remembered, if it can be read and is the last that was said.
     pub(super) async fn recall(&self) -> Option<Batch> {
-        let file = self.file();
-        let read = tokio::task::spawn_blocking(move || fs::read(file)).await;
+        let this = self.clone();
+        let read = tokio::task::spawn_blocking(move || this.read()).await;
         match read.map_err(io::Error::other).flatten() {
             Ok(bytes) => match api::control::decode(&bytes) {
                 Ok(batch) => return Some(Batch { snapshot: true, ..batch }),
@@ -80,16 +86,37 @@ impl Memory {
         None
     }
 
+    /// What the file says. Where nothing can be written, it may be older than what was said last, and is not believed.
+    fn read(&self) -> io::Result<Vec<u8>> {
+        let bytes = fs::read(self.file())?;
+        write_private(&self.part(), &[])?;
+        Ok(bytes)
+    }
+
     fn file(&self) -> PathBuf {
         self.directory.join(FILE)
+    }
+
+    /// What becomes the file when it is whole.
+    fn part(&self) -> PathBuf {
+        self.directory.join(format!(".{FILE}"))
+    }
+
+    /// Replaces what is remembered. If that cannot be, nothing is: what was said before may allow what is no longer allowed. The
+    /// empty file says that there was a controller, so Pods wait for one.
+    fn replace(&self, bytes: &[u8]) -> io::Result<()> {
+        self.write(bytes).inspect_err(|_| {
+            if let Err(error) = write_private(&self.file(), &[]) {
+                warn!(file = %self.file().display(), %error, "what antrea-controller said before cannot be forgotten");
+            }
+        })
     }
 
     /// Replaces the file as a whole: nobody reads half of it.
     fn write(&self, bytes: &[u8]) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
-        let part = self.directory.join(format!(".{FILE}"));
-        write_private(&part, bytes)?;
-        fs::rename(part, self.file())
+        write_private(&self.part(), bytes)?;
+        fs::rename(self.part(), self.file())
     }
 }
 

@@ -160,3 +160,43 @@ fn memory_that_cannot_be_read_is_told_and_keeps_pods_waiting() {
     let _served = controller.serve(&node);
     node.wait_ready();
 }
+
+#[test]
+fn what_was_said_before_is_not_enforced_if_what_came_after_could_not_be_written() {
+    let controller = Controller::new();
+    let mut node = node(&controller);
+    let served = controller.serve(&node);
+    node.wait_ready();
+    let memory = node.file("networkpolicy/policies");
+    until("policies are remembered", PATIENCE, || memory.exists().then_some(())).unwrap();
+    let older = std::fs::read(&memory).unwrap();
+    // What is written first is in the way of itself.
+    let in_the_way = memory.with_file_name(".policies");
+    std::fs::create_dir(&in_the_way).unwrap();
+    controller.pod(&pod("web", "web"));
+    node.wait_log("cannot remember policies");
+    let said = until("nothing is remembered", PATIENCE, || std::fs::read(&memory).ok().filter(Vec::is_empty));
+    assert!(said.is_ok());
+    drop(served);
+    node.kill_agent();
+    std::fs::remove_dir(&in_the_way).unwrap();
+    let refused = "what is remembered cannot be read";
+    node.start_agent();
+    node.wait_log(refused);
+    node.kill_agent();
+    // Or not even that could be written, and still nothing can be.
+    std::fs::write(&memory, older).unwrap();
+    std::fs::remove_file(&in_the_way).unwrap();
+    std::fs::create_dir(&in_the_way).unwrap();
+    node.start_agent();
+    let again = || (node.log().matches(refused).count() == 2).then_some(());
+    until("what is older is refused", PATIENCE, again).unwrap();
+    let error = node.cni(&Command::Status).unwrap_err();
+    assert!(error.details.contains("antrea-controller"), "{error:?}");
+    // It is remembered again as soon as that is possible, though nothing new is said.
+    let _served = controller.serve(&node);
+    node.wait_ready();
+    std::fs::remove_dir(&in_the_way).unwrap();
+    let written = || api::control::decode(&std::fs::read(&memory).ok()?).ok().map(drop);
+    until("policies are remembered", PATIENCE, written).unwrap();
+}
