@@ -46,6 +46,9 @@ pub(crate) struct Signer {
 pub(crate) struct Authorities {
     /// Signs.
     pub(crate) signing: Signer,
+    /// Since when, in seconds since 1970.
+    #[serde(default)]
+    since: u64,
     /// Will sign.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     next: Option<Signer>,
@@ -90,7 +93,7 @@ impl Signer {
 impl Authorities {
     /// The first.
     pub(crate) fn new(now: Duration) -> Result<Self, rcgen::Error> {
-        Ok(Self { signing: Signer::new(now)?, next: None, previous: None })
+        Ok(Self { signing: Signer::new(now)?, since: now.as_secs(), next: None, previous: None })
     }
 
     /// All that are to be believed, as PEM.
@@ -102,16 +105,15 @@ impl Authorities {
     /// What has to become of them by now; nothing if they are as they should be.
     pub(crate) fn turn(&self, now: Duration) -> Result<Option<Self>, rcgen::Error> {
         let mut turned = self.clone();
-        // What it has signed is good for one more life of a leaf after the other one signs.
-        if turned.next.is_none()
-            && turned.previous.is_some()
-            && now > Duration::from_secs(self.signing.made) + KNOWN_FIRST + LEAF_LIFE * 2
-        {
+        // What it has signed is good for one more life of a leaf after the other one signs, which may be long after that was made:
+        // while no controller ran, nobody turned it.
+        if now > Duration::from_secs(self.since) + LEAF_LIFE * 2 {
             turned.previous = None;
         }
         match turned.next.take() {
             Some(next) if now >= Duration::from_secs(next.made) + KNOWN_FIRST || now >= self.signing.end() => {
                 turned.previous = Some(std::mem::replace(&mut turned.signing, next));
+                turned.since = now.as_secs();
             }
             Some(next) => turned.next = Some(next),
             None if now + PREPARE >= self.signing.end() => turned.next = Some(Signer::new(now)?),
@@ -190,6 +192,27 @@ mod tests {
         // Every nine months or so.
         assert_eq!(signers.len(), 4);
         assert_eq!(authorities.turn(NOW + DAY * (3 * 365)).unwrap().map(|_| ()), None);
+    }
+
+    #[test]
+    fn what_was_signed_stays_good_also_if_nobody_was_there_to_turn_in_time() {
+        let first = Authorities::new(NOW).unwrap();
+        let prepared = NOW + LIFE - PREPARE;
+        let known = first.turn(prepared).unwrap().unwrap();
+        // All replicas are away. One that comes back signs with what there is, before it leads and turns.
+        for away in [KNOWN_FIRST, KNOWN_FIRST * 5, KNOWN_FIRST * 80] {
+            let mut now = prepared + away;
+            let mut turned = known.turn(now).unwrap().unwrap();
+            assert!(turned.signing.certificate != first.signing.certificate);
+            let signed_until = now + LEAF_LIFE;
+            while now <= signed_until {
+                assert!(turned.bundle().contains(&first.signing.certificate), "{away:?}: given up at {now:?}");
+                now += DAY / 24;
+                turned = turned.turn(now).unwrap().unwrap_or(turned);
+            }
+            let end = turned.turn(now + LEAF_LIFE * 2).unwrap().unwrap();
+            assert!(!end.bundle().contains(&first.signing.certificate), "{away:?}: believed for ever");
+        }
     }
 
     #[test]
