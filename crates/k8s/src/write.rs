@@ -57,27 +57,17 @@ impl Client {
         }))
     }
 
-    /// Writes a Secret in place of what was read, or of nothing.
+    /// Writes what a Secret holds in place of what was read; whatever else it has stays.
     pub async fn write_secret(
         &self,
         name: &ObjectName,
-        old: Option<&Kept>,
+        old: &Kept,
         data: BTreeMap<String, Vec<u8>>,
     ) -> Result<Outcome, RequestError> {
-        let secret = Secret {
-            metadata: ObjectMeta {
-                name: Some(name.name.clone()),
-                resource_version: old.map(|kept| kept.version.clone()),
-                ..ObjectMeta::default()
-            },
-            data: Some(data.into_iter().map(|(key, value)| (key, ByteString(value))).collect()),
-            ..Secret::default()
-        };
+        let data: BTreeMap<_, _> = data.into_iter().map(|(key, value)| (key, ByteString(value))).collect();
+        let patch = json!({"metadata": {"resourceVersion": old.version}, "data": data});
         let api = self.secrets(name);
-        let written = match old {
-            None => self.in_time(api.create(&PostParams::default(), &secret)).await,
-            Some(_) => self.in_time(api.replace(&name.name, &PostParams::default(), &secret)).await,
-        };
+        let written = self.in_time(api.patch(&name.name, &PatchParams::default(), &Patch::Merge(patch))).await;
         match written {
             Ok(_) => Ok(Outcome::Written),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(Outcome::TooLate),

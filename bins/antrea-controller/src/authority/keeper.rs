@@ -20,7 +20,7 @@ const SECRET: &str = "antrea-ca-key";
 const CONFIG_MAP: &str = "antrea-ca";
 const CERTIFICATE: &str = "ca.crt";
 /// How often it is looked whether the authority is still the one that is known here.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_secs(15);
 /// How long to wait after a failure at first, and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(20));
 
@@ -69,35 +69,46 @@ impl Keeper {
     async fn look(&self, known: &Authorities) -> Result<Option<Authorities>> {
         let (kept, mut current) = self.obtain().await?;
         if *self.leads.borrow() {
+            // Whoever will sign is known before: it may be that the replica that made it could not say so.
+            self.publish(&current).await?;
             if let Some(turned) = current.turn(now())? {
                 // In place of what was turned, and of nothing else: another leader may have turned it in the meantime.
-                let written = self.client.write_secret(&named(SECRET), kept.as_ref(), turned.to_data()?).await?;
+                let written = self.client.write_secret(&named(SECRET), &kept, turned.to_data()?).await?;
                 if written == Outcome::TooLate {
                     return Ok(None);
                 }
                 current = turned;
+                self.publish(&current).await?;
             }
-            self.publish(&current).await?;
         }
         Ok((current != *known).then_some(current))
     }
 
-    /// The authority, and what it was read from; nothing if it was made now.
-    async fn obtain(&self) -> Result<(Option<Kept>, Authorities)> {
+    /// The authority, and what it was read from. The Secret is a part of the deployment, and empty before the first replica comes:
+    /// who may make one Secret may make any.
+    async fn obtain(&self) -> Result<(Kept, Authorities)> {
         for _ in 0..2 {
-            if let Some(kept) = self.client.secret(&named(SECRET)).await? {
-                let damaged =
-                    || format!("Secret {NAMESPACE}/{SECRET} is damaged; delete it, and a new authority is made");
+            let missing = || {
+                format!(
+                    "Secret {NAMESPACE}/{SECRET} is missing; deploy/kubernetes/antrea-controller.yml has it, to be filled here"
+                )
+            };
+            let kept = self.client.secret(&named(SECRET)).await?.with_context(missing)?;
+            if !kept.data.is_empty() {
+                let damaged = || {
+                    format!(
+                        "Secret {NAMESPACE}/{SECRET} is damaged; delete it and apply the manifest again, and a new authority is made"
+                    )
+                };
                 let authorities = Authorities::from_data(&kept.data).with_context(damaged)?;
-                return Ok((Some(kept), authorities));
+                return Ok((kept, authorities));
             }
             let new = Authorities::new(now())?;
-            if self.client.write_secret(&named(SECRET), None, new.to_data()?).await? == Outcome::Written {
+            if self.client.write_secret(&named(SECRET), &kept, new.to_data()?).await? == Outcome::Written {
                 info!("made an authority of certificates, in Secret {NAMESPACE}/{SECRET}");
                 self.publish(&new).await?;
-                return Ok((None, new));
             }
-            // Another replica was first.
+            // Written here or by another replica that was first, it is read next.
         }
         anyhow::bail!("Secret {NAMESPACE}/{SECRET} comes and goes")
     }

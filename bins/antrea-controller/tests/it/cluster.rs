@@ -2,12 +2,17 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use api::control::client::{Credentials, Following, follow};
 use apiserver::{ApiServer, Options, Patch};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::Api;
@@ -18,12 +23,12 @@ use types::ObjectName;
 use types::control::Batch;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-const MANIFESTS: [&str; 2] = [
+pub(crate) const MANIFESTS: [&str; 2] = [
     include_str!("../../../../deploy/kubernetes/antrea-controller.yml"),
     include_str!("../../../../deploy/kubernetes/antrea-agent.yml"),
 ];
 /// What of the manifests a test has, and what the resources are called.
-const KINDS: [(&str, &str); 7] = [
+const KINDS: [(&str, &str); 10] = [
     ("ServiceAccount", "serviceaccounts"),
     ("ClusterRole", "clusterroles"),
     ("ClusterRoleBinding", "clusterrolebindings"),
@@ -31,6 +36,9 @@ const KINDS: [(&str, &str); 7] = [
     ("RoleBinding", "rolebindings"),
     ("Service", "services"),
     ("APIService", "apiservices"),
+    ("Secret", "secrets"),
+    ("ConfigMap", "configmaps"),
+    ("Lease", "leases"),
 ];
 
 pub(crate) struct Cluster {
@@ -46,8 +54,36 @@ pub(crate) struct Replica {
     pub(crate) address: SocketAddr,
 }
 
+impl Replica {
+    /// Starts a controller at an address, and waits until it answers. Its files are in a directory.
+    pub(crate) async fn start(
+        netns: &Netns,
+        dir: &Path,
+        address: IpAddr,
+        mut config: Value,
+        kubeconfig: &Value,
+    ) -> Self {
+        let file = |name: &str, content: &Value| {
+            let path = dir.join(format!("{name}-{address}"));
+            fs::write(&path, content.to_string()).unwrap();
+            path
+        };
+        let kubeconfig = file("kubeconfig", kubeconfig);
+        config["apiAddress"] = json!(address);
+        config["clientConnection"] = json!({"kubeconfig": kubeconfig});
+        let mut command = netns.command(env!("CARGO_BIN_EXE_antrea-controller"));
+        command.arg("--config").arg(file("conf", &config)).env("POD_NAME", format!("replica-{address}"));
+        let log = fs::File::create(dir.join(format!("log-{address}"))).unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let process = Process::spawn(command).unwrap();
+        let address = SocketAddr::from((address, 10349));
+        until("a controller", async || tokio::net::TcpStream::connect(address).await.ok()).await;
+        Self { process, address }
+    }
+}
+
 /// Where controllers listen: addresses of the namespace that a test has for itself.
-const ADDRESSES: [&str; 4] = ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"];
+pub(crate) const ADDRESSES: [&str; 4] = ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"];
 
 /// Runs a test in a network namespace of its own: sockets are made by the one thread that is there.
 pub(crate) fn in_a_namespace<F: Future<Output = ()>>(test: impl FnOnce(Netns) -> F + Send) {
@@ -80,10 +116,10 @@ pub(crate) async fn until<T>(what: &str, mut is_so: impl AsyncFnMut() -> Option<
 impl Cluster {
     /// With the Nodes n1 and n2, a `web` and a `client` on each, and the policy `default/web`, which lets `client` reach `web`.
     pub(crate) async fn start(netns: Netns) -> Self {
-        let server =
-            ApiServer::start(Options { service_cidrs: vec!["10.96.0.0/16".parse().unwrap()], ..Options::default() });
-        let server = server.await.unwrap();
         let dir = Scratch::new().unwrap();
+        let data_dir = Some(dir.path().to_owned());
+        let service_cidrs = vec!["10.96.0.0/16".parse().unwrap()];
+        let server = ApiServer::start(Options { data_dir, service_cidrs, ..Options::default() }).await.unwrap();
         server.write_kubeconfig(&dir.path().join("admin")).unwrap();
         let admin = kube::config::Kubeconfig::read_from(dir.path().join("admin")).unwrap();
         let options = kube::config::KubeConfigOptions::default();
@@ -137,28 +173,12 @@ impl Cluster {
     }
 
     /// Starts a controller with a configuration.
-    pub(crate) async fn replica_with(&self, mut config: Value) -> Replica {
-        let address: IpAddr = ADDRESSES[self.replicas.fetch_add(1, Ordering::Relaxed)].parse().unwrap();
-        let token = self.token("antrea-controller", None).await;
+    pub(crate) async fn replica_with(&self, config: Value) -> Replica {
+        let address = ADDRESSES[self.replicas.fetch_add(1, Ordering::Relaxed)].parse().unwrap();
         let mut kubeconfig: Value =
             serde_saphyr::from_str(&fs::read_to_string(self.dir.path().join("admin")).unwrap()).unwrap();
-        kubeconfig["users"][0]["user"] = json!({"token": token});
-        let file = |name: &str, content: &Value| {
-            let path = self.dir.path().join(format!("{name}-{address}"));
-            fs::write(&path, content.to_string()).unwrap();
-            path
-        };
-        let kubeconfig = file("kubeconfig", &kubeconfig);
-        config["apiAddress"] = json!(address);
-        config["clientConnection"] = json!({"kubeconfig": kubeconfig});
-        let mut command = self.netns.command(env!("CARGO_BIN_EXE_antrea-controller"));
-        command.arg("--config").arg(file("conf", &config)).env("POD_NAME", format!("replica-{address}"));
-        let log = fs::File::create(self.dir.path().join(format!("log-{address}"))).unwrap();
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let process = Process::spawn(command).unwrap();
-        let address = SocketAddr::from((address, 10349));
-        until("a controller", async || tokio::net::TcpStream::connect(address).await.ok()).await;
-        Replica { process, address }
+        kubeconfig["users"][0]["user"] = json!({"token": self.token("antrea-controller", None).await});
+        Replica::start(&self.netns, self.dir.path(), address, config, &kubeconfig).await
     }
 
     /// What a controller has logged.
@@ -191,10 +211,29 @@ impl Cluster {
         answer.status.unwrap().token.unwrap()
     }
 
-    pub(crate) async fn credentials(&self, token: String) -> Credentials {
+    /// A token as the cluster signs it, with what another one claims but for some of it.
+    pub(crate) fn forge(&self, token: &str, claims: Value) -> String {
+        let (head, rest) = token.split_once('.').unwrap();
+        let mut claimed: Value = {
+            let claimed = URL_SAFE_NO_PAD.decode(rest.split_once('.').unwrap().0).unwrap();
+            serde_json::from_slice(&claimed).unwrap()
+        };
+        claimed.as_object_mut().unwrap().extend(claims.as_object().unwrap().clone());
+        let text = format!("{head}.{}", URL_SAFE_NO_PAD.encode(claimed.to_string()));
+        let key = fs::read(self.dir.path().join("sa.key")).unwrap();
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &key).unwrap();
+        let signature = key.sign(&SystemRandom::new(), text.as_bytes()).unwrap();
+        format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
+    }
+
+    /// Whom agents are told to believe, as PEM.
+    pub(crate) async fn published(&self) -> Option<String> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), "kube-system");
-        let published = async || maps.get_opt("antrea-ca").await.unwrap()?.data?.remove("ca.crt");
-        let authorities = until("the authority's certificate", published).await;
+        maps.get_opt("antrea-ca").await.unwrap()?.data?.remove("ca.crt")
+    }
+
+    pub(crate) async fn credentials(&self, token: String) -> Credentials {
+        let authorities = until("the authority's certificate", async || self.published().await).await;
         Credentials { authorities, token, server_name: "antrea.kube-system.svc".to_owned() }
     }
 

@@ -1,6 +1,9 @@
 //! Who is no agent of the Node gets nothing, and harms nobody.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use api::control::client::{Credentials, Error, ask, follow};
+use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -12,13 +15,18 @@ fn a_forged_agent_gets_nothing_and_is_told_why() {
         let cluster = Cluster::start(netns).await;
         let replica = cluster.replica().await;
         let good = cluster.token("antrea-agent", Some("n1")).await;
-        let mut following = cluster.follow(&replica, "n1").await;
-        next(&mut following).await;
 
         // A token ends with what it is bound to.
-        cluster.create("v1", "nodes", "", serde_json::json!({"metadata": {"name": "gone"}}));
+        cluster.create("v1", "nodes", "", json!({"metadata": {"name": "gone"}}));
         let ended = cluster.token("antrea-agent", Some("gone")).await;
         cluster.server.local().delete("v1", "nodes", "", "gone", None).unwrap();
+        // Or by time: what is signed again with the same time is as good as before.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let signed_again = cluster.forge(&good, json!({"iat": now - 3600}));
+        let over = cluster.forge(&good, json!({"iat": now - 3600, "nbf": now - 3600, "exp": now - 1}));
+        drop(follow(replica.address, &cluster.credentials(signed_again).await, "n1").await.unwrap());
+        let mut following = cluster.follow(&replica, "n1").await;
+        next(&mut following).await;
         let (head, signature) = good.rsplit_once('.').unwrap();
         let tampered = format!("{head}.{}", signature.chars().rev().collect::<String>());
         for (token, why) in [
@@ -29,6 +37,7 @@ fn a_forged_agent_gets_nothing_and_is_told_why() {
             (cluster.token("antrea-agent", None).await, "says nothing of a Node"),
             (cluster.token("antrea-controller", Some("n1")).await, "may not watch networkpolicies"),
             (ended, "the token is nobody's, or has ended"),
+            (over, "the token is nobody's, or has ended"),
             (tampered, "the token is nobody's, or has ended"),
             (String::new(), "the token is nobody's, or has ended"),
             ("nonsense".to_owned(), "the token is nobody's, or has ended"),

@@ -8,6 +8,10 @@ mod cluster;
 #[cfg(test)]
 mod forged;
 #[cfg(test)]
+mod kubernetes;
+#[cfg(test)]
 mod node_ipam;
+#[cfg(test)]
+mod rotation;
 #[cfg(test)]
 mod streams;

@@ -23,7 +23,7 @@ use crate::system::{Netns, die_with_parent};
 
 const MANIFEST: &str = include_str!("../../../../deploy/kubernetes/antrea-controller.yml");
 /// What of the manifest a lab does not have: how a cluster starts its controllers.
-const NOT_HERE: [&str; 3] = ["ConfigMap", "Deployment", "PodDisruptionBudget"];
+const NOT_HERE: [&str; 2] = ["Deployment", "PodDisruptionBudget"];
 const ACCOUNT: &str = "antrea-controller";
 const PORT: u16 = 10349;
 /// How often it is tried whether a controller that has started answers.

@@ -1,0 +1,82 @@
+//! The authority of certificates is replaced while agents are connected.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use api::control::client::{Credentials, ask};
+use apiserver::Patch;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, KeyUsagePurpose};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+
+use crate::cluster::{Cluster, in_a_namespace, next, until};
+
+const DAY: u64 = 24 * 3600;
+
+/// An authority as the Secret has it, of a moment in seconds since 1970.
+fn signer(made: u64) -> Value {
+    let moment = |at: u64| OffsetDateTime::from_unix_timestamp(at as i64).unwrap();
+    let mut parameters = CertificateParams::default();
+    parameters.distinguished_name = DistinguishedName::new();
+    parameters.distinguished_name.push(DnType::CommonName, format!("antrea-ca {made}"));
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    (parameters.not_before, parameters.not_after) = (moment(made), moment(made + 365 * DAY));
+    let key = KeyPair::generate().unwrap();
+    let certificate = parameters.self_signed(&key).unwrap().pem();
+    json!({"certificate": certificate, "key": key.serialize_pem(), "made": made})
+}
+
+#[test]
+fn an_authority_is_replaced_and_agents_stay_and_can_always_come_back() {
+    in_a_namespace(|netns| async {
+        let cluster = Cluster::start(netns).await;
+        // The next one was made a day ago, but for some seconds: then it is known long enough to sign.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let (old, new) = (signer(now - 276 * DAY), signer(now - DAY + 15));
+        let authorities = json!({"signing": old, "since": old["made"], "next": new}).to_string();
+        let data = json!({"data": {"authorities.json": STANDARD.encode(authorities)}});
+        let local = cluster.server.local();
+        local.patch("v1", "secrets", "kube-system", "antrea-ca-key", "", Patch::Merge, &data).unwrap();
+        let text = |signer: &Value| signer["certificate"].as_str().unwrap().to_owned();
+        let (old, new) = (text(&old), text(&new));
+
+        let replicas = [cluster.replica().await, cluster.replica().await];
+        let mut agents = [cluster.follow(&replicas[0], "n1").await, cluster.follow(&replicas[1], "n2").await];
+        for agent in &mut agents {
+            assert!(next(agent).await.snapshot);
+        }
+        // Whoever believes one of them only sees who signs.
+        let published = cluster.credentials(String::new()).await;
+        let only = |authority: &str| Credentials { authorities: authority.to_owned(), ..published.clone() };
+        for replica in &replicas {
+            ask(replica.address, &only(&old), "/readyz").await.unwrap();
+            ask(replica.address, &only(&new), "/readyz").await.unwrap_err();
+        }
+
+        let both_sign_with_the_new_one = async || {
+            let published = cluster.credentials(String::new()).await;
+            let both = published.authorities.contains(&old) && published.authorities.contains(&new);
+            assert!(both, "agents have to believe both: {}", published.authorities);
+            let mut done = true;
+            for replica in &replicas {
+                ask(replica.address, &published, "/readyz").await.expect("an agent could not come back");
+                done &= ask(replica.address, &only(&new), "/readyz").await.is_ok();
+            }
+            done.then_some(())
+        };
+        until("both replicas sign with the new one", both_sign_with_the_new_one).await;
+        for replica in &replicas {
+            ask(replica.address, &only(&old), "/readyz").await.unwrap_err();
+        }
+
+        // The streams that were there go on, and whoever comes again is let in.
+        cluster.pod("client-9", "client", "n2", "10.10.2.9");
+        for agent in &mut agents {
+            assert!(!next(agent).await.snapshot, "an agent was cut");
+        }
+        let mut again = cluster.follow(&replicas[1], "n1").await;
+        assert!(next(&mut again).await.snapshot);
+    });
+}
