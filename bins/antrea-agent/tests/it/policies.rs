@@ -170,9 +170,9 @@ fn what_was_said_before_is_not_enforced_if_what_came_after_could_not_be_written(
     let memory = node.file("networkpolicy/policies");
     until("policies are remembered", PATIENCE, || memory.exists().then_some(())).unwrap();
     let older = std::fs::read(&memory).unwrap();
-    // What is written first is in the way of itself.
+    // What is written first is in the way of itself, unless it is being written just now.
     let in_the_way = memory.with_file_name(".policies");
-    std::fs::create_dir(&in_the_way).unwrap();
+    until("nothing is being written", PATIENCE, || std::fs::create_dir(&in_the_way).ok()).unwrap();
     controller.pod(&pod("web", "web"));
     node.wait_log("cannot remember policies");
     let said = until("nothing is remembered", PATIENCE, || std::fs::read(&memory).ok().filter(Vec::is_empty));
@@ -186,7 +186,7 @@ fn what_was_said_before_is_not_enforced_if_what_came_after_could_not_be_written(
     node.kill_agent();
     // Or not even that could be written, and still nothing can be.
     std::fs::write(&memory, older).unwrap();
-    std::fs::remove_file(&in_the_way).unwrap();
+    let _ = std::fs::remove_file(&in_the_way);
     std::fs::create_dir(&in_the_way).unwrap();
     node.start_agent();
     let again = || (node.log().matches(refused).count() == 2).then_some(());
@@ -195,7 +195,8 @@ fn what_was_said_before_is_not_enforced_if_what_came_after_could_not_be_written(
     assert!(error.details.contains("antrea-controller"), "{error:?}");
     // It is remembered again as soon as that is possible, though nothing new is said.
     let _served = controller.serve(&node);
-    node.wait_ready();
+    let failed = || (node.log().matches("cannot remember policies").count() == 2).then_some(());
+    until("a write that fails", PATIENCE, failed).unwrap();
     std::fs::remove_dir(&in_the_way).unwrap();
     let written = || api::control::decode(&std::fs::read(&memory).ok()?).ok().map(drop);
     until("policies are remembered", PATIENCE, written).unwrap();
