@@ -1,19 +1,36 @@
 //! How much memory is in use, and how much was at most.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering::Relaxed};
+
+/// Sizes are told apart in steps of so many bytes, up to so many steps.
+const STEP: usize = 8;
+const STEPS: usize = 8192;
 
 /// The system's allocator, counting.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Counting {
     live: AtomicUsize,
     peak: AtomicUsize,
+    by_size: AtomicBool,
+    sizes: [AtomicIsize; STEPS],
+}
+
+impl Default for Counting {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Counting {
     /// Nothing in use yet.
     pub const fn new() -> Self {
-        Self { live: AtomicUsize::new(0), peak: AtomicUsize::new(0) }
+        Self {
+            live: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+            by_size: AtomicBool::new(false),
+            sizes: [const { AtomicIsize::new(0) }; STEPS],
+        }
     }
 
     /// Bytes in use now.
@@ -31,12 +48,32 @@ impl Counting {
         self.peak.store(self.live(), Relaxed);
     }
 
+    /// Counts by size from now on, too.
+    pub fn count_sizes(&self) {
+        self.by_size.store(true, Relaxed);
+    }
+
+    /// How many pieces of each size are in use that were not when [`Counting::count_sizes`] was called, the largest first.
+    pub fn sizes(&self) -> impl Iterator<Item = (usize, isize)> {
+        self.sizes.iter().enumerate().rev().map(|(step, count)| (step * STEP, count.load(Relaxed)))
+    }
+
+    fn count(&self, size: usize, by: isize) {
+        if self.by_size.load(Relaxed)
+            && let Some(count) = self.sizes.get(size.div_ceil(STEP))
+        {
+            count.fetch_add(by, Relaxed);
+        }
+    }
+
     fn grown(&self, by: usize) {
+        self.count(by, 1);
         let live = self.live.fetch_add(by, Relaxed) + by;
         self.peak.fetch_max(live, Relaxed);
     }
 
     fn shrunk(&self, by: usize) {
+        self.count(by, -1);
         self.live.fetch_sub(by, Relaxed);
     }
 }

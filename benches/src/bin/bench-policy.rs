@@ -124,6 +124,7 @@ fn stream(mut brain: Brain) -> Result<()> {
         brain.unsubscribe(&subscription);
     }
     let before = MEMORY.live();
+    MEMORY.count_sizes();
     let mut streams = Streams::listen(brain)?;
     let start = Instant::now();
     streams.follow(NODES)?;
@@ -140,8 +141,18 @@ fn stream(mut brain: Brain) -> Result<()> {
     let bytes = MEMORY.live().saturating_sub(before);
     figure("stream-bytes", "B", per_agent(bytes), Some(2000.0));
     figure("stream-all", "s", took.as_secs_f64(), None);
+    progress(&format!("an agent's pieces of memory: {}", pieces()));
     streams.end()?;
     Ok(())
+}
+
+/// What every agent has, and is not small.
+fn pieces() -> String {
+    let each = |(size, count): (usize, isize)| {
+        let count = count.checked_div_euclid(isize::try_from(NODES).ok()?)?;
+        (count > 0 && size >= 200).then(|| format!("{count} of {size} B"))
+    };
+    MEMORY.sizes().filter_map(each).collect::<Vec<_>>().join(", ")
 }
 
 fn figure(name: &'static str, unit: &'static str, ours: f64, goal: Option<f64>) {

@@ -11,7 +11,7 @@ mod parts;
 pub mod server;
 
 /// Messages and service of `proto/control.proto`.
-#[expect(unreachable_pub, clippy::allow_attributes, clippy::allow_attributes_without_reason, reason = "generated")]
+#[expect(unreachable_pub, clippy::allow_attributes_without_reason, reason = "generated")]
 mod wire {
     include!("control/generated.rs");
 }

@@ -1,5 +1,6 @@
 //! Policies on a Node: enforced before a Pod can be reached, and whatever becomes of the agent or of the controller.
 
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::thread;
 
@@ -142,14 +143,20 @@ fn a_node_that_never_heard_of_policies_attaches_no_pod_while_the_controller_is_a
     node.wait_ready();
 }
 
+/// The file of an agent that is ready and has remembered what it was told.
+fn remembered(node: &Node) -> PathBuf {
+    node.wait_ready();
+    let memory = node.file("networkpolicy/policies");
+    until("policies are remembered", PATIENCE, || memory.exists().then_some(())).unwrap();
+    memory
+}
+
 #[test]
 fn memory_that_cannot_be_read_is_told_and_keeps_pods_waiting() {
     let controller = Controller::new();
     let mut node = node(&controller);
     let served = controller.serve(&node);
-    node.wait_ready();
-    let memory = node.file("networkpolicy/policies");
-    until("policies are remembered", PATIENCE, || memory.exists().then_some(())).unwrap();
+    let memory = remembered(&node);
     drop(served);
     node.kill_agent();
     std::fs::write(&memory, b"\xff\xff nonsense").unwrap();
@@ -166,9 +173,7 @@ fn what_was_said_before_is_not_enforced_if_what_came_after_could_not_be_written(
     let controller = Controller::new();
     let mut node = node(&controller);
     let served = controller.serve(&node);
-    node.wait_ready();
-    let memory = node.file("networkpolicy/policies");
-    until("policies are remembered", PATIENCE, || memory.exists().then_some(())).unwrap();
+    let memory = remembered(&node);
     let older = std::fs::read(&memory).unwrap();
     // What is written first is in the way of itself, unless it is being written just now.
     let in_the_way = memory.with_file_name(".policies");

@@ -392,3 +392,31 @@ async fn a_connection_without_requests_is_ended_and_an_agents_stream_is_none() {
     feed.send(batch(3)).await.unwrap();
     assert_eq!(members(&following.next().await.unwrap()), 3);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_speaks_no_grpc_is_told_what_is_wrong() {
+    let server = Server::start(Patience { hello: Duration::from_millis(200), ..Patience::default() }).await;
+    let name = ServerName::try_from(NAME).unwrap();
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    let stream = TokioIo::new(server.connector("h2").connect(name, stream).await.unwrap());
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    tokio::spawn(connection);
+    for (said, code, why) in [
+        (&b"\x01\0\0\0\0"[..], 12, "compressed"),
+        (b"\0\xff\xff\xff\xff", 8, "at most"),
+        (b"\0\0\0\0\x09\x0a", 3, "not whole"),
+        (b"\0\0\0", 3, "not whole"),
+        (b"\0\0\0\0\x02\xff\xff", 3, "decode"),
+        (b"\0\0\0\0\0", 3, "the first message"),
+        (b"", 3, "the first message"),
+    ] {
+        let request = Request::post(format!("https://{NAME}/antrea.control.v1.Control/Follow"))
+            .header("authorization", "Bearer n1")
+            .body(Full::new(Bytes::from_static(said)));
+        let answer = sender.send_request(request.unwrap()).await.unwrap();
+        let header = |name: &str| answer.headers()[name].to_str().unwrap().replace("%20", " ");
+        assert_eq!(header("grpc-status"), code.to_string(), "{said:?}: {:?}", answer.headers());
+        assert!(header("grpc-message").contains(why), "{said:?}: {:?}", answer.headers());
+    }
+    assert!(server.fake.feeds.lock().unwrap().is_empty());
+}
