@@ -48,12 +48,12 @@ impl Counting {
         self.peak.store(self.live(), Relaxed);
     }
 
-    /// Counts by size from now on, too.
-    pub fn count_sizes(&self) {
-        self.by_size.store(true, Relaxed);
+    /// Counts by size, too, or no more.
+    pub fn count_sizes(&self, on: bool) {
+        self.by_size.store(on, Relaxed);
     }
 
-    /// How many pieces of each size are in use that were not when [`Counting::count_sizes`] was called, the largest first.
+    /// How many pieces of each size have come into use while sizes were counted, the largest first.
     pub fn sizes(&self) -> impl Iterator<Item = (usize, isize)> {
         self.sizes.iter().enumerate().rev().map(|(step, count)| (step * STEP, count.load(Relaxed)))
     }

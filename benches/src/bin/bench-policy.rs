@@ -124,7 +124,7 @@ fn stream(mut brain: Brain) -> Result<()> {
         brain.unsubscribe(&subscription);
     }
     let before = MEMORY.live();
-    MEMORY.count_sizes();
+    MEMORY.count_sizes(true);
     let mut streams = Streams::listen(brain)?;
     let start = Instant::now();
     streams.follow(NODES)?;
@@ -141,6 +141,7 @@ fn stream(mut brain: Brain) -> Result<()> {
     let bytes = MEMORY.live().saturating_sub(before);
     figure("stream-bytes", "B", per_agent(bytes), Some(2000.0));
     figure("stream-all", "s", took.as_secs_f64(), None);
+    MEMORY.count_sizes(false);
     progress(&format!("an agent's pieces of memory: {}", pieces()));
     streams.end()?;
     Ok(())
