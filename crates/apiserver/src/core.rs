@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use bytes::Bytes;
 use serde_json::Value;
 
 use crate::allocate::Allocator;
@@ -72,11 +73,22 @@ impl Write {
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) object: Value,
+    /// The object as it is kept now, if it is answered like that.
+    pub(crate) kept: Option<Bytes>,
     pub(crate) created: bool,
     pub(crate) warnings: Vec<String>,
 }
 
 impl Written {
+    fn new(resource: &Resource, object: Value, created: bool) -> Self {
+        Self { warnings: (resource.rules.warnings)(&object), object, kept: None, created }
+    }
+
+    fn kept(mut self, resource: &Resource, stored: Stored) -> Self {
+        self.kept = resource.as_kept().then_some(stored.bytes);
+        self
+    }
+
     /// With what was noticed before the object was looked at as a whole.
     fn warned(mut self, first: Vec<String>) -> Self {
         self.warnings.splice(0..0, first);

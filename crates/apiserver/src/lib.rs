@@ -25,6 +25,7 @@ mod managed;
 mod moment;
 mod names;
 mod patch;
+mod path;
 mod quantity;
 mod resources;
 mod schema;

@@ -108,7 +108,7 @@ impl Local {
             Patch::Strategic => PatchKind::Strategic,
             Patch::Apply => PatchKind::Apply,
         };
-        Ok(self.core.patch(&resource, namespace, name, kind, patch, &self.write(subresource))?.object)
+        Ok(self.core.patch(&resource, namespace, name, kind, patch.clone(), &self.write(subresource))?.object)
     }
 
     /// Deletes an object; with a grace of 0 seconds at once.

@@ -129,7 +129,8 @@ pub(crate) fn record(schema: &Schema, shape: &Shape, old: &Value, new: &mut Valu
     store(new, entries);
 }
 
-/// The object that results when a writer applies `config` to `live` (null when there is nothing).
+/// The object that results when a writer applies `config`, which says nothing of `managedFields`, to `live` (null when there is
+/// nothing).
 pub(crate) fn apply(
     schema: &Schema,
     shape: &Shape,
@@ -138,16 +139,14 @@ pub(crate) fn apply(
     writer: Writer<'_>,
     force: bool,
 ) -> Result<Value, Failure> {
-    let mut config = config.clone();
-    value::remove(&mut config, "metadata.managedFields");
-    let mut wanted = compare::fields_of(schema, shape, &config);
+    let mut wanted = compare::fields_of(schema, shape, config);
     wanted.strip(if writer.subresource == "status" { &["f:spec"] } else { &["f:status"] });
     let mut merged = live.clone();
     if merged.is_null() {
         merged = json!({});
     }
     let mut entries = entries(live);
-    merge::merge(schema, shape, &mut merged, &config);
+    merge::merge(schema, shape, &mut merged, config);
     let before =
         entries.iter().find(|entry| entry.is(writer, "Apply")).map(|entry| entry.fields.clone()).unwrap_or_default();
     let others = entries

@@ -69,7 +69,7 @@ impl Core {
         let claim = self.allocate(resource, &mut object, None, write.dry_run)?;
         self.finish(resource, &mut object);
         let key = resource.key(namespace, &name);
-        let written = |object: Value| Written { warnings: (resource.rules.warnings)(&object), object, created: true };
+        let written = |object: Value| Written::new(resource, object, true);
         if write.dry_run {
             return match self.store.get(&resource.shelf, &key) {
                 Some(_) => Err(Failure::already_exists(resource.id(), &name)),
@@ -77,10 +77,10 @@ impl Core {
             };
         }
         match self.store.put(&resource.shelf, &key, &mut object, Expect::Absent) {
-            Ok(_) => {
+            Ok(stored) => {
                 claim.keep();
                 self.after(resource, Some(&object));
-                Ok(written(self.seen_as(resource, object)))
+                Ok(written(self.seen_as(resource, object)).kept(resource, stored))
             }
             Err(_) if generated => {
                 let why = "the server was not able to generate a unique name for the object";

@@ -25,7 +25,7 @@ impl Core {
         namespace: &str,
         name: &str,
         kind: PatchKind,
-        patch: &Value,
+        patch: Value,
         write: &Write,
     ) -> Result<Written, Failure> {
         if kind == PatchKind::Apply {
@@ -41,15 +41,15 @@ impl Core {
         let written = self.modify(resource, namespace, name, write, true, |old| {
             let mut new = old.clone();
             match kind {
-                PatchKind::Json => patch::json(&mut new, patch)?,
-                PatchKind::Merge => patch::merge_object(&mut new, patch)?,
+                PatchKind::Json => patch::json(&mut new, &patch)?,
+                PatchKind::Merge => patch::merge_object(&mut new, &patch)?,
                 PatchKind::Strategic | PatchKind::Apply => {
-                    patch::strategic(resource.schema(), &resource.shape, &mut new, patch)?;
+                    patch::strategic(resource.schema(), &resource.shape, &mut new, &patch)?;
                 }
             }
             let strategic = kind == PatchKind::Strategic;
             same_uid(resource, name, old, &new)?;
-            warnings = self.accept_patched(resource, (namespace, name), &mut new, patch, strategic, write)?;
+            warnings = self.accept_patched(resource, (namespace, name), &mut new, &patch, strategic, write)?;
             Ok(new)
         })?;
         Ok(written.warned(warnings))
@@ -60,10 +60,9 @@ impl Core {
         resource: &Resource,
         namespace: &str,
         name: &str,
-        config: &Value,
+        mut config: Value,
         write: &Write,
     ) -> Result<Written, Failure> {
-        let mut config = config.clone();
         if write.manager.is_empty() {
             let errors = [crate::failure::FieldError::required("fieldManager", "is required for apply patch")];
             return Err(Failure::invalid("meta.k8s.io", "PatchOptions", "", &errors));

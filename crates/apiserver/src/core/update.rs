@@ -66,8 +66,7 @@ impl Core {
                 return Err(Failure::conflict(resource.id(), name, &why));
             }
             self.change(resource, name, &old, &mut new, write, record)?;
-            let written =
-                |object: Value| Written { warnings: (resource.rules.warnings)(&object), object, created: false };
+            let written = |object: Value| Written::new(resource, object, false);
             if new == old {
                 return Ok(written(old));
             }
@@ -91,10 +90,11 @@ impl Core {
             if write.dry_run {
                 return Ok(written(new));
             }
-            if self.store.put(&resource.shelf, &key, &mut new, Expect::Revision(stored.revision)).is_ok() {
+            let expected = Expect::Revision(stored.revision);
+            if let Ok(stored) = self.store.put(&resource.shelf, &key, &mut new, expected) {
                 claim.keep();
                 self.after(resource, Some(&new));
-                return Ok(written(self.seen_as(resource, new)));
+                return Ok(written(self.seen_as(resource, new)).kept(resource, stored));
             }
         }
         Err(Failure::modified(resource.id(), name))

@@ -1,5 +1,7 @@
 //! Which fields an object has, and which differ between two.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use super::fields::{Fields, Step};
@@ -36,7 +38,7 @@ fn collect(schema: &Schema, shape: &Shape, value: &Value, path: &mut Vec<Step>, 
     match (shape, value) {
         (_, Value::Object(map)) if !map.is_empty() && !atomic(schema, shape) => {
             for (key, value) in map {
-                below(format!("f:{key}"), &child(schema, shape, key), value, path, into);
+                below(format!("f:{key}"), child(schema, shape, key), value, path, into);
             }
         }
         (Shape::List(item, ListKind::Keyed(keys)), Value::Array(items)) if !items.is_empty() => {
@@ -71,14 +73,25 @@ pub(super) fn atomic(schema: &Schema, shape: &Shape) -> bool {
 }
 
 /// The shape of a field of an object.
-pub(super) fn child(schema: &Schema, shape: &Shape, name: &str) -> Shape {
+pub(super) fn child<'a>(schema: &'a Schema, shape: &'a Shape, name: &str) -> &'a Shape {
+    static ANY: Shape = Shape::Any;
     match shape {
-        Shape::Type(index) => {
-            schema.get(*index).and_then(|kind| kind.field(name)).map_or(Shape::Any, |field| field.shape.clone())
-        }
-        Shape::Map(item, _) => (**item).clone(),
-        _ => Shape::Any,
+        Shape::Type(index) => schema.get(*index).and_then(|kind| kind.field(name)).map_or(&ANY, |field| &field.shape),
+        Shape::Map(item, _) => item,
+        _ => &ANY,
     }
+}
+
+/// The first item of each step.
+pub(super) fn by_step<'a>(
+    items: impl IntoIterator<Item = &'a Value>,
+    step: impl Fn(&Value) -> Step,
+) -> HashMap<Step, &'a Value> {
+    let mut all = HashMap::new();
+    for item in items {
+        all.entry(step(item)).or_insert(item);
+    }
+    all
 }
 
 /// What was added or changed, and what was removed, between two objects.
@@ -127,20 +140,19 @@ impl Walk<'_> {
 
     fn objects(&mut self, shape: &Shape, old: Option<&Value>, new: Option<&Value>) {
         let nothing = Map::new();
-        let map = |value: Option<&'_ Value>| value.and_then(Value::as_object).cloned();
-        let (olds, news) = (map(old), map(new));
-        let (olds, news) = (olds.as_ref().unwrap_or(&nothing), news.as_ref().unwrap_or(&nothing));
+        let olds = old.and_then(Value::as_object).unwrap_or(&nothing);
+        let news = new.and_then(Value::as_object).unwrap_or(&nothing);
         let names = olds.keys().chain(news.keys().filter(|name| !olds.contains_key(*name)));
         for name in names {
             let inner = child(self.schema, shape, name);
             let (mut before, after) = (olds.get(name), news.get(name));
             // Fields that are always there were there, with nothing to say, in an object that left them out.
-            let empty = self.implied(shape, name, &inner);
+            let empty = self.implied(shape, name, inner);
             if before.is_none() && old.is_some() {
                 before = empty.as_ref();
             }
             self.path.push(format!("f:{name}"));
-            self.visit(&inner, before, after);
+            self.visit(inner, before, after);
             self.path.pop();
         }
     }
@@ -154,19 +166,26 @@ impl Walk<'_> {
         })
     }
 
-    fn lists(&mut self, item: &Shape, old: Option<&Value>, new: Option<&Value>, step: impl Fn(&Value) -> Step) {
-        let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
+    fn lists<'a>(
+        &mut self,
+        item: &Shape,
+        old: Option<&'a Value>,
+        new: Option<&'a Value>,
+        step: impl Fn(&Value) -> Step,
+    ) {
+        let list = |value: Option<&'a Value>| value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let (olds, news) = (list(old), list(new));
-        for value in &olds {
+        let (before, after) = (by_step(olds, &step), by_step(news, &step));
+        for value in olds {
             let this = step(value);
-            let after = news.iter().find(|new| step(new) == this);
+            let after = after.get(&this).copied();
             self.path.push(this);
             self.visit(item, Some(value), after);
             self.path.pop();
         }
-        for value in &news {
+        for value in news {
             let this = step(value);
-            if olds.iter().all(|old| step(old) != this) {
+            if !before.contains_key(&this) {
                 self.path.push(this);
                 self.visit(item, None, Some(value));
                 self.path.pop();

@@ -1,8 +1,10 @@
 //! Merging an applied configuration into an object, and taking fields out again.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
-use super::compare::{atomic, child, key_step, value_step};
+use super::compare::{atomic, by_step, child, key_step, value_step};
 use super::fields::Step;
 use crate::schema::{ListKind, Schema, Shape};
 
@@ -15,7 +17,7 @@ pub(super) fn merge(schema: &Schema, shape: &Shape, target: &mut Value, config: 
             }
             let target = crate::value::object(target);
             for (key, value) in fields {
-                merge(schema, &child(schema, shape, key), target.entry(key.clone()).or_insert(Value::Null), value);
+                merge(schema, child(schema, shape, key), target.entry(key.clone()).or_insert(Value::Null), value);
             }
         }
         (Shape::List(item, ListKind::Keyed(keys)), Value::Array(values)) => {
@@ -29,29 +31,33 @@ pub(super) fn merge(schema: &Schema, shape: &Shape, target: &mut Value, config: 
 /// Items of both have the order of the configuration; those of one only stay behind what they followed there, and what was there
 /// comes before what is new.
 fn list(target: &mut Value, config: &[Value], step: impl Fn(&Value) -> Step, join: impl Fn(&mut Value, &Value)) {
-    let old = target.as_array().cloned().unwrap_or_default();
+    let old = match target.take() {
+        Value::Array(items) => items,
+        _ => Vec::new(),
+    };
     let (olds, news): (Vec<_>, Vec<_>) = (old.iter().map(&step).collect(), config.iter().map(&step).collect());
-    let mut shared = news.iter().filter(|step| olds.contains(step)).peekable();
+    let (there, given) = (by_step(&old, &step), news.iter().collect::<HashSet<_>>());
+    let mut shared = news.iter().filter(|step| there.contains_key(*step)).peekable();
     let mut merged = Vec::with_capacity(old.len() + config.len());
     let mut left = olds.iter().zip(&old).peekable();
     for (new, value) in news.iter().zip(config) {
-        while let Some((_, kept)) = left.next_if(|(step, _)| shared.peek() != Some(step)) {
+        while let Some((step, kept)) = left.next_if(|(step, _)| shared.peek() != Some(step)) {
             // What the configuration has elsewhere comes there.
-            if !news.contains(&step(kept)) {
+            if !given.contains(step) {
                 merged.push(kept.clone());
             }
         }
         if shared.next_if_eq(&new).is_some() {
             left.next_if(|(step, _)| *step == new);
         }
-        let mut item = old.iter().find(|item| step(item) == *new).cloned();
+        let mut item = there.get(new).copied().cloned();
         match &mut item {
             Some(item) => join(item, value),
             None => item = Some(value.clone()),
         }
         merged.extend(item);
     }
-    merged.extend(left.filter(|(step, _)| !news.contains(step)).map(|(_, kept)| kept.clone()));
+    merged.extend(left.filter(|(step, _)| !given.contains(step)).map(|(_, kept)| kept.clone()));
     *target = merged.into();
 }
 
@@ -78,5 +84,29 @@ pub(super) fn remove(target: &mut Value, path: &[Step]) {
         }
         ("v:", Value::Array(items)) => items.retain(|item| value_step(item) != *first),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_tells_items_apart_is_worked_out_a_few_times_an_item_however_many_there_are() {
+        let count = 1000;
+        let items = |numbers: std::ops::Range<i32>| numbers.map(|number| json!(number)).collect::<Vec<_>>();
+        let (mut target, config) = (Value::Array(items(0..count)), items(count / 2..count + count / 2));
+        let steps = Cell::new(0);
+        let step = |item: &Value| {
+            steps.set(steps.get() + 1);
+            value_step(item)
+        };
+        list(&mut target, &config, step, |_, _| {});
+        assert_eq!(target, Value::Array(items(0..count + count / 2)));
+        assert!(steps.get() <= 4 * count, "{} for {count} items twice", steps.get());
     }
 }

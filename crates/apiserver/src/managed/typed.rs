@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::compare::key_step;
+use super::compare::{key_step, value_step};
 use super::fields::{Step, display};
 use crate::patch::go;
 use crate::schema::{ListKind, Schema, Shape, json_kind};
@@ -22,18 +22,35 @@ pub(crate) fn check(schema: &Schema, shape: &Shape, config: &Value) -> Result<()
 
 struct Walk<'a> {
     schema: &'a Schema,
-    path: Vec<Step>,
+    path: Vec<Place<'a>>,
     wrong: Vec<String>,
 }
 
-impl Walk<'_> {
-    fn visit(&mut self, shape: &Shape, value: &Value) {
+/// A step of the way to what is looked at.
+enum Place<'a> {
+    Field(&'a str),
+    Item(usize),
+    Step(Step),
+}
+
+impl Place<'_> {
+    fn display(&self) -> String {
+        match self {
+            Self::Field(name) => format!(".{name}"),
+            Self::Item(index) => format!("[{index}]"),
+            Self::Step(step) => display(std::slice::from_ref(step)),
+        }
+    }
+}
+
+impl<'a> Walk<'a> {
+    fn visit(&mut self, shape: &Shape, value: &'a Value) {
         match (shape, value) {
             (_, Value::Null) | (Shape::Any, _) => {}
             (Shape::Type(index), Value::Object(fields)) => self.object(*index, fields),
             (Shape::Map(item, _), Value::Object(fields)) => {
                 for (name, value) in fields {
-                    self.below(format!("f:{name}"), item, value);
+                    self.below(Place::Field(name), item, value);
                 }
             }
             (Shape::List(item, kind), Value::Array(items)) => self.list(item, kind, items),
@@ -51,14 +68,14 @@ impl Walk<'_> {
         }
     }
 
-    fn object(&mut self, index: usize, fields: &Map<String, Value>) {
+    fn object(&mut self, index: usize, fields: &'a Map<String, Value>) {
         let Some(kind) = self.schema.get(index) else { return };
         for (name, value) in fields {
             match kind.field(name) {
-                Some(field) => self.below(format!("f:{name}"), &field.shape, value),
+                Some(field) => self.below(Place::Field(name), &field.shape, value),
                 None if kind.open => {}
                 None => {
-                    self.say(Some(format!("f:{name}")), "field not declared in schema");
+                    self.say(Some(Place::Field(name)), "field not declared in schema");
                     // What comes after it is not looked at.
                     break;
                 }
@@ -66,13 +83,19 @@ impl Walk<'_> {
         }
     }
 
-    fn list(&mut self, item: &Shape, kind: &ListKind, items: &[Value]) {
-        let step = |index: usize, item: &Value| match kind {
-            ListKind::Keyed(keys) => key_step(keys, item),
-            ListKind::Set => super::compare::value_step(item),
-            ListKind::Atomic => format!("i:{index}"),
+    fn list(&mut self, item: &Shape, kind: &ListKind, items: &'a [Value]) {
+        let step: &dyn Fn(&Value) -> Step = match kind {
+            ListKind::Keyed(keys) => &|item| key_step(keys, item),
+            ListKind::Set => &value_step,
+            // An item is told from the others by its place, so none is there twice.
+            ListKind::Atomic => {
+                for (index, value) in items.iter().enumerate() {
+                    self.below(Place::Item(index), item, value);
+                }
+                return;
+            }
         };
-        let steps: Vec<_> = items.iter().enumerate().map(|(index, item)| step(index, item)).collect();
+        let steps: Vec<_> = items.iter().map(step).collect();
         let mut before = BTreeSet::new();
         for this in &steps {
             if !before.insert(this) {
@@ -80,12 +103,12 @@ impl Walk<'_> {
             }
         }
         for (value, step) in items.iter().zip(steps) {
-            self.below(step, item, value);
+            self.below(Place::Step(step), item, value);
         }
     }
 
-    fn below(&mut self, step: Step, shape: &Shape, value: &Value) {
-        self.path.push(step);
+    fn below(&mut self, place: Place<'a>, shape: &Shape, value: &'a Value) {
+        self.path.push(place);
         self.visit(shape, value);
         self.path.pop();
     }
@@ -94,9 +117,9 @@ impl Walk<'_> {
         self.say(None, &format!("expected {wanted}, got {found}"));
     }
 
-    fn say(&mut self, last: Option<Step>, what: &str) {
-        let path: Vec<_> = self.path.iter().cloned().chain(last).collect();
-        self.wrong.push(format!("{}: {what}", display(&path)));
+    fn say(&mut self, last: Option<Place<'a>>, what: &str) {
+        let path: String = self.path.iter().chain(&last).map(Place::display).collect();
+        self.wrong.push(format!("{path}: {what}"));
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{Schema, Shape};
+use crate::path::Path;
 
 /// What was found on the way.
 #[derive(Debug, Default, PartialEq)]
@@ -27,7 +28,7 @@ fn visit(schema: &Schema, shape: &Shape, value: &mut Value, restores: bool) -> R
         Shape::Type(index) => schema.get(*index).map(super::Type::short).unwrap_or_default(),
         _ => "",
     };
-    walk.visit(shape, value, &Place { owner, fields: String::new(), path: String::new() })?;
+    walk.visit(shape, value, owner, &Path::Top)?;
     Ok(walk.decoded)
 }
 
@@ -37,20 +38,12 @@ struct Walk<'a> {
     decoded: Decoded,
 }
 
-struct Place<'a> {
-    /// The type that has the field.
-    owner: &'a str,
-    /// Names of the fields on the way, for type errors.
-    fields: String,
-    /// The same with indices, for unknown fields.
-    path: String,
-}
-
 impl Walk<'_> {
-    fn visit(&mut self, shape: &Shape, value: &mut Value, place: &Place<'_>) -> Result<(), String> {
+    /// Visits a value; `owner` is the type that has the field.
+    fn visit(&mut self, shape: &Shape, value: &mut Value, owner: &str, path: &Path<'_>) -> Result<(), String> {
         let scalar = matches!(shape, Shape::Text | Shape::Int64 | Shape::Double | Shape::Bool);
         // Metadata is of a built-in type everywhere.
-        let elsewhere = self.schema.lenient && scalar && !place.path.starts_with("metadata.");
+        let elsewhere = self.schema.lenient && scalar && !path.is_below("metadata");
         if value.is_null() || elsewhere {
             return Ok(());
         }
@@ -92,16 +85,15 @@ impl Walk<'_> {
             }
             (Shape::Int32 | Shape::IntOrText, Value::Number(number)) => match number.as_i64() {
                 Some(number) if i32::try_from(number).is_ok() => Ok(()),
-                _ => Err(self.mismatch(&format!("number {number}"), shape, place)),
+                _ => Err(self.mismatch(&format!("number {number}"), shape, owner, path)),
             },
             (Shape::Int64, Value::Number(number)) => match number.as_i64() {
                 Some(_) => Ok(()),
-                None => Err(self.mismatch(&format!("number {number}"), shape, place)),
+                None => Err(self.mismatch(&format!("number {number}"), shape, owner, path)),
             },
             (Shape::List(item, _), Value::Array(values)) => {
                 for (index, value) in values.iter_mut().enumerate() {
-                    let path = format!("{}[{index}]", place.path);
-                    self.visit(item, value, &Place { owner: place.owner, fields: place.fields.clone(), path })?;
+                    self.visit(item, value, owner, &Path::Item(path, index))?;
                 }
                 Ok(())
             }
@@ -110,8 +102,7 @@ impl Walk<'_> {
                     if value.is_null() && **item == Shape::Text && !self.schema.lenient {
                         *value = "".into();
                     }
-                    let (fields, path) = (place.fields.clone(), join(&place.path, key));
-                    self.visit(item, value, &Place { owner: place.owner, fields, path })?;
+                    self.visit(item, value, owner, &Path::Key(path, key))?;
                 }
                 Ok(())
             }
@@ -119,33 +110,32 @@ impl Walk<'_> {
                 let Some(kind) = self.schema.get(*index) else { return Ok(()) };
                 let mut unknown = Vec::new();
                 for (key, value) in values.iter_mut() {
-                    let path = join(&place.path, key);
+                    let path = Path::Field(path, key);
                     match kind.field(key) {
-                        Some(field) => {
-                            let fields = join(&place.fields, key);
-                            self.visit(&field.shape, value, &Place { owner: kind.short(), fields, path })?;
-                        }
+                        Some(field) => self.visit(&field.shape, value, kind.short(), &path)?,
                         None if kind.open => {}
                         None => {
-                            self.decoded.unknown.push(path);
+                            self.decoded.unknown.push(path.to_string());
                             unknown.push(key.clone());
                         }
                     }
                 }
-                values.retain(|key, _| !unknown.contains(key));
+                if !unknown.is_empty() {
+                    values.retain(|key, _| !unknown.contains(key));
+                }
                 Ok(())
             }
             (shape, value) if self.restores => Err(self.unrestorable(shape, value)),
-            (shape, value) => Err(self.mismatch(json_kind(value), shape, place)),
+            (shape, value) => Err(self.mismatch(json_kind(value), shape, owner, path)),
         }
     }
 
-    fn mismatch(&self, what: &str, shape: &Shape, place: &Place<'_>) -> String {
-        let to = self.go_name(shape);
-        if place.fields.is_empty() {
+    fn mismatch(&self, what: &str, shape: &Shape, owner: &str, path: &Path<'_>) -> String {
+        let (to, fields) = (self.go_name(shape), path.fields());
+        if fields.is_empty() {
             return format!("json: cannot unmarshal {what} into Go value of type {to}");
         }
-        format!("json: cannot unmarshal {what} into Go struct field {}.{} of type {to}", place.owner, place.fields)
+        format!("json: cannot unmarshal {what} into Go struct field {owner}.{fields} of type {to}")
     }
 
     fn unrestorable(&self, shape: &Shape, value: &Value) -> String {
@@ -184,10 +174,6 @@ impl Walk<'_> {
             }
         }
     }
-}
-
-fn join(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
 /// What the messages of the real server call a JSON value.

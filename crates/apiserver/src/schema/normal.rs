@@ -48,14 +48,14 @@ pub(crate) fn normalise(schema: &Schema, shape: &Shape, value: &mut Value) {
     match (shape, value) {
         (Shape::Type(index), Value::Object(map)) => {
             let Some(kind) = schema.get(*index) else { return };
-            for field in &kind.fields {
-                if let Some(value) = map.get_mut(&field.name) {
-                    normalise(schema, &field.shape, value);
-                }
-                if map.get(&field.name).is_some_and(|value| says_nothing(kind, field, value)) {
-                    map.remove(&field.name);
-                }
-                if field.always && !map.contains_key(&field.name) {
+            // What is there is looked at, not what might be: most types have many fields of which objects have few.
+            map.retain(|name, value| {
+                let Some(field) = kind.field(name) else { return true };
+                normalise(schema, &field.shape, value);
+                !says_nothing(kind, field, value)
+            });
+            for field in kind.fields.iter().filter(|field| field.always) {
+                if !map.contains_key(&field.name) {
                     let null = NULL.contains(&(kind.short(), field.name.as_str()));
                     let nothing = if null { Value::Null } else { nothing(schema, &field.shape) };
                     map.insert(field.name.clone(), nothing);

@@ -6,6 +6,7 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::{Asked, Body, State};
+use crate::core::Written;
 use crate::failure::Failure;
 use crate::resources::Resource;
 use crate::table::{self, Include};
@@ -117,22 +118,26 @@ pub(super) fn failure(failure: &Failure) -> Response<Body> {
 }
 
 /// An object in the form that was asked for.
-pub(super) fn object(
-    asked: &Asked,
-    resource: &Resource,
-    code: u16,
-    object: &Value,
-    warnings: &[String],
-) -> Result<Response<Body>, Failure> {
-    let mut response = match form(asked)? {
+pub(super) fn object(asked: &Asked, resource: &Resource, code: u16, object: &Value) -> Result<Response<Body>, Failure> {
+    Ok(match form(asked)? {
         Form::Plain => json(code, object),
         Form::Metadata => json(code, &table::partial(object)),
         Form::Table => {
             let metadata = json!({"resourceVersion": text(object, "metadata.resourceVersion")});
             json(code, &table::table(resource, std::slice::from_ref(object), metadata, include(asked)?, true))
         }
+    })
+}
+
+/// What came of a write, in the form that was asked for, with what there is to be warned of.
+pub(super) fn written(asked: &Asked, resource: &Resource, written: &Written) -> Result<Response<Body>, Failure> {
+    let code = if written.created { 201 } else { 200 };
+    let mut response = match &written.kept {
+        // It has been written out once already.
+        Some(kept) if form(asked)? == Form::Plain => bytes(code, JSON, kept.clone()),
+        _ => object(asked, resource, code, &written.object)?,
     };
-    for warning in warnings {
+    for warning in &written.warnings {
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
             response.headers_mut().append(WARNING, value);

@@ -115,5 +115,5 @@ pub(super) fn get(state: &Arc<State>, asked: &Asked) -> Result<Response<Body>, F
     if form == answer::Form::Plain && resource.as_kept() {
         return Ok(answer::bytes(200, "application/json", stored.bytes));
     }
-    answer::object(asked, &resource, 200, &state.core.seen_as(&resource, stored.value()), &[])
+    answer::object(asked, &resource, 200, &state.core.seen_as(&resource, stored.value()))
 }

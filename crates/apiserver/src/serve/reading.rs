@@ -10,6 +10,7 @@ use serde_saphyr::Spanned;
 
 use super::Asked;
 use crate::failure::Failure;
+use crate::path::Path;
 use crate::schema::{Schema, from_protobuf};
 use crate::syntax::syntax;
 use crate::value::text;
@@ -134,8 +135,9 @@ fn yaml_syntax(error: &serde_saphyr::Error) -> String {
 /// The name of a field, as a reader of a format gives it.
 trait Name<'de>: Deserialize<'de> {
     fn text(&self) -> &str;
-    /// What is said when it comes again; `path` leads to it.
-    fn again(&self, path: &str) -> String;
+    fn into_text(self) -> String;
+    /// What is said when it comes again, at the end of `before`.
+    fn again(&self, before: &Path<'_>) -> String;
 }
 
 impl<'de> Name<'de> for String {
@@ -143,8 +145,12 @@ impl<'de> Name<'de> for String {
         self
     }
 
-    fn again(&self, path: &str) -> String {
-        format!("duplicate field \"{path}\"")
+    fn into_text(self) -> String {
+        self
+    }
+
+    fn again(&self, before: &Path<'_>) -> String {
+        format!("duplicate field \"{}\"", Path::Field(before, self))
     }
 }
 
@@ -153,25 +159,25 @@ impl<'de> Name<'de> for Spanned<String> {
         &self.value
     }
 
-    fn again(&self, _: &str) -> String {
+    fn into_text(self) -> String {
+        self.value
+    }
+
+    fn again(&self, _: &Path<'_>) -> String {
         format!("line {}: key {:?} already set in map", self.referenced.line(), self.value)
     }
 }
 
 /// Reads a value, and notes which fields come twice.
 struct Reader<'a, N> {
-    path: String,
+    path: Path<'a>,
     twice: &'a mut Vec<String>,
     name: PhantomData<N>,
 }
 
 impl<'a, N> Reader<'a, N> {
     fn new(twice: &'a mut Vec<String>) -> Self {
-        Self { path: String::new(), twice, name: PhantomData }
-    }
-
-    fn below(&mut self, path: String) -> Reader<'_, N> {
-        Reader { path, twice: &mut *self.twice, name: PhantomData }
+        Self { path: Path::Top, twice, name: PhantomData }
     }
 }
 
@@ -226,25 +232,29 @@ impl<'de, N: Name<'de>> Visitor<'de> for Reader<'_, N> {
         Ok(value.into())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let Self { path, twice, name } = self;
         let mut list = Vec::new();
         loop {
-            let path = format!("{}[{}]", self.path, list.len());
-            match items.next_element_seed(self.below(path))? {
+            let item = Reader { path: Path::Item(&path, list.len()), twice: &mut *twice, name };
+            match items.next_element_seed(item)? {
                 Some(item) => list.push(item),
                 None => return Ok(list.into()),
             }
         }
     }
 
-    fn visit_map<A: MapAccess<'de>>(mut self, mut fields: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        let Self { path, twice, name: of } = self;
         let mut map = Map::new();
         while let Some(name) = fields.next_key::<N>()? {
-            let key = name.text().to_owned();
-            let path = if self.path.is_empty() { key.clone() } else { format!("{}.{key}", self.path) };
-            let again = map.contains_key(&key).then(|| name.again(&path));
-            map.insert(key, fields.next_value_seed(self.below(path))?);
-            self.twice.extend(again.filter(|again| !self.twice.contains(again)));
+            let again = map.contains_key(name.text()).then(|| name.again(&path));
+            let key = name.into_text();
+            let field = Reader { path: Path::Field(&path, &key), twice: &mut *twice, name: of };
+            let value = fields.next_value_seed(field)?;
+            map.insert(key, value);
+            let news = again.filter(|again| !twice.contains(again));
+            twice.extend(news);
         }
         Ok(map.into())
     }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::target::Place;
 use super::{Asked, Body, State, Target, answer, reading};
-use crate::core::{PatchKind, Write, Written};
+use crate::core::{PatchKind, Write};
 use crate::failure::{Failure, FieldError, Of};
 use crate::resources::{QUESTIONS, Resource};
 use crate::value::text;
@@ -46,20 +46,18 @@ pub(super) fn write(state: &State, asked: &Asked, body: &[u8]) -> Result<Respons
         ("POST", true) if located => {
             let (object, write) = sent(asked, body, &resource, "")?;
             let namespace = if resource.namespaced { place.namespace.as_str() } else { "" };
-            let Written { object, warnings, .. } = state.core.create(&resource, namespace, object, &write)?;
-            answer::object(asked, &resource, 201, &object, &warnings)
+            answer::written(asked, &resource, &state.core.create(&resource, namespace, object, &write)?)
         }
         ("PUT", false) if located => {
             let (object, write) = sent(asked, body, &resource, "")?;
-            let Written { object, warnings, .. } =
-                state.core.update(&resource, &place.namespace, &place.name, object, &write)?;
-            answer::object(asked, &resource, 200, &object, &warnings)
+            let written = state.core.update(&resource, &place.namespace, &place.name, object, &write)?;
+            answer::written(asked, &resource, &written)
         }
         ("PATCH", false) if located => patch(state, asked, place, &resource, body, ""),
         ("DELETE", false) if located => {
             let options = delete_options(asked, body)?;
             let object = state.core.delete(&resource, &place.namespace, &place.name, &options)?;
-            answer::object(asked, &resource, 200, &object, &[])
+            answer::object(asked, &resource, 200, &object)
         }
         ("DELETE", true) if located && resource.plural != "namespaces" => {
             let options = delete_options(asked, body)?;
@@ -104,7 +102,6 @@ fn patch(
     if kind == PatchKind::Apply && asked.query.get("fieldManager").is_empty() {
         write.manager = String::new();
     }
-    let Written { object, created, warnings } =
-        state.core.patch(resource, &place.namespace, &place.name, kind, &read.value, &write)?;
-    answer::object(asked, resource, if created { 201 } else { 200 }, &object, &warnings)
+    let written = state.core.patch(resource, &place.namespace, &place.name, kind, read.value, &write)?;
+    answer::written(asked, resource, &written)
 }

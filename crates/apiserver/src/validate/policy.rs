@@ -13,10 +13,12 @@ pub(crate) fn network_policy(object: &Value, errors: &mut Errors) {
     for (kind, peers) in [("ingress", "from"), ("egress", "to")] {
         for (index, rule) in items(object, &format!("spec.{kind}")).iter().enumerate() {
             for (number, value) in items(rule, "ports").iter().enumerate() {
-                policy_port(value, &format!("spec.{kind}[{index}].ports[{number}]"), errors);
+                let wrong = wrong_with(|wrong| policy_port(value, wrong));
+                errors.extend(wrong.map(|it| it.below(&format!("spec.{kind}[{index}].ports[{number}]"))));
             }
             for (number, value) in items(rule, peers).iter().enumerate() {
-                peer(value, &format!("spec.{kind}[{index}].{peers}[{number}]"), errors);
+                let wrong = wrong_with(|wrong| peer(value, wrong));
+                errors.extend(wrong.map(|it| it.below(&format!("spec.{kind}[{index}].{peers}[{number}]"))));
             }
         }
     }
@@ -33,25 +35,30 @@ pub(crate) fn network_policy(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn policy_port(value: &Value, field: &str, errors: &mut Errors) {
+/// What is wrong with a part of an object. Where that part is gets said by who asks, if anything is: there are policies with
+/// thousands of peers.
+fn wrong_with(check: impl FnOnce(&mut Errors)) -> impl Iterator<Item = FieldError> {
+    let mut wrong = Vec::new();
+    check(&mut wrong);
+    wrong.into_iter()
+}
+
+fn policy_port(value: &Value, errors: &mut Errors) {
     let protocol = at(value, "protocol");
     if !protocol.is_null() && !["SCTP", "TCP", "UDP"].contains(&protocol.as_str().unwrap_or_default()) {
-        errors.push(FieldError::not_supported(format!("{field}.protocol"), protocol, &["TCP", "UDP", "SCTP"]));
+        errors.push(FieldError::not_supported("protocol", protocol, &["TCP", "UDP", "SCTP"]));
     }
     let (from, until) = (at(value, "port"), at(value, "endPort"));
     if from.is_null() {
         if !until.is_null() {
-            errors.push(FieldError::invalid(
-                format!("{field}.endPort"),
-                until,
-                "may not be specified when `port` is not specified",
-            ));
+            let why = "may not be specified when `port` is not specified";
+            errors.push(FieldError::invalid("endPort", until, why));
         }
         return;
     }
-    port_or_name(from, &format!("{field}.port"), errors);
+    port_or_name(from, "port", errors);
     if let Some(end) = until.as_i64() {
-        let field = format!("{field}.endPort");
+        let field = "endPort";
         match from.as_i64() {
             None => errors.push(FieldError::invalid(field, until, "may not be specified when `port` is non-numeric")),
             // The real server shows the port, not its end.
@@ -66,41 +73,41 @@ fn policy_port(value: &Value, field: &str, errors: &mut Errors) {
     }
 }
 
-fn peer(value: &Value, field: &str, errors: &mut Errors) {
+fn peer(value: &Value, errors: &mut Errors) {
     let mut kinds = 0;
     for key in ["podSelector", "namespaceSelector"] {
         if !at(value, key).is_null() {
             kinds += 1;
-            label_selector(at(value, key), &format!("{field}.{key}"), errors);
+            label_selector(at(value, key), key, errors);
         }
     }
     if !at(value, "ipBlock").is_null() {
         if kinds > 0 {
-            errors.push(FieldError::forbidden(field, "may not specify both ipBlock and another peer"));
+            errors.push(FieldError::forbidden("", "may not specify both ipBlock and another peer"));
         }
         kinds += 1;
-        ip_block(at(value, "ipBlock"), &format!("{field}.ipBlock"), errors);
+        errors.extend(wrong_with(|wrong| ip_block(at(value, "ipBlock"), wrong)).map(|it| it.below("ipBlock")));
     }
     if kinds == 0 {
-        errors.push(FieldError::required(field, "must specify a peer"));
+        errors.push(FieldError::required("", "must specify a peer"));
     }
 }
 
-fn ip_block(block: &Value, field: &str, errors: &mut Errors) {
+fn ip_block(block: &Value, errors: &mut Errors) {
     let cidr = text(block, "cidr");
     if cidr.is_empty() {
-        errors.push(FieldError::required(format!("{field}.cidr"), ""));
+        errors.push(FieldError::required("cidr", ""));
         return;
     }
     let Ok(net) = cidr.parse::<IpNet>() else {
-        errors.push(FieldError::invalid(format!("{field}.cidr"), &json!(cidr), CIDR));
+        errors.push(FieldError::invalid("cidr", &json!(cidr), CIDR));
         return;
     };
     if net.addr() != net.network() {
-        errors.push(FieldError::invalid(format!("{field}.cidr"), &json!(cidr), HOST_BITS));
+        errors.push(FieldError::invalid("cidr", &json!(cidr), HOST_BITS));
     }
     for (index, except) in items(block, "except").iter().enumerate() {
-        let field = format!("{field}.except[{index}]");
+        let field = format!("except[{index}]");
         match except.as_str().unwrap_or_default().parse::<IpNet>() {
             Err(_) => errors.push(FieldError::invalid(field, except, CIDR)),
             Ok(inner) if inner == net || !net.contains(&inner.network()) || inner.prefix_len() <= net.prefix_len() => {

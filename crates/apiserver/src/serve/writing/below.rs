@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::options::{delete_options, options, sent};
 use super::patch;
-use crate::core::{Write, Written};
+use crate::core::Write;
 use crate::failure::{Failure, FieldError, Of};
 use crate::resources::Resource;
 use crate::serve::target::Place;
@@ -27,8 +27,7 @@ pub(super) fn below(
     match (place.subresource.as_str(), asked.method.as_str()) {
         (subresource @ ("status" | "finalize"), "PUT") => {
             let (object, write) = sent(asked, body, resource, subresource)?;
-            let Written { object, warnings, .. } = core.update(resource, namespace, name, object, &write)?;
-            answer::object(asked, resource, 200, &object, &warnings)
+            answer::written(asked, resource, &core.update(resource, namespace, name, object, &write)?)
         }
         ("status", "PATCH") => patch(state, asked, place, resource, body, "status"),
         ("scale", "PUT" | "PATCH") => scale(state, asked, place, resource, body),
