@@ -136,7 +136,7 @@ impl<O: Ord + Clone> Flows<O> {
             }
         }
         for slots in [&mut due.put, &mut due.delete] {
-            slots.sort_unstable_by(|a, b| self.slab.compare(*a, *b));
+            self.slab.sort(slots);
         }
         due
     }

@@ -10,6 +10,9 @@ use crate::hash::StableHasher;
 use crate::life::{Life, Marks};
 use crate::target::{Target, targets};
 
+/// Bytes of a key that are compared first: enough for an address behind what flows of a table have in common.
+const BEGIN: usize = 28;
+
 /// What is kept of a flow.
 #[derive(Debug)]
 pub(super) struct Entry<O> {
@@ -87,8 +90,29 @@ impl<O: Ord + Clone> Slab<O> {
         self.free.push(slot);
     }
 
+    /// Sorts slots by table, priority and match.
+    pub(super) fn sort(&self, slots: &mut [u32]) {
+        // The beginning of a key beside its slot tells most pairs apart, and the flows are all over the memory.
+        let begin = |slot: u32| {
+            let mut begin = [0; BEGIN];
+            if let Some(entry) = self.get(slot) {
+                let flow = entry.shared.key();
+                let bytes = [&[flow.table()], &flow.priority().to_be_bytes()[..], flow.match_bytes()];
+                for (to, from) in begin.iter_mut().zip(bytes.into_iter().flatten()) {
+                    *to = *from;
+                }
+            }
+            begin
+        };
+        let mut sorted: Vec<_> = slots.iter().map(|slot| (begin(*slot), *slot)).collect();
+        sorted.sort_unstable_by(|(a, x), (b, y)| a.cmp(b).then_with(|| self.compare(*x, *y)));
+        for (to, (_, slot)) in slots.iter_mut().zip(sorted) {
+            *to = slot;
+        }
+    }
+
     /// By table, priority and match.
-    pub(super) fn compare(&self, a: u32, b: u32) -> Ordering {
+    fn compare(&self, a: u32, b: u32) -> Ordering {
         let key = |slot| {
             let flow = self.get(slot)?.shared.key();
             Some((flow.table(), flow.priority(), flow.match_bytes()))
@@ -113,7 +137,27 @@ fn spread(hash: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use openflow::field::Field;
+    use openflow::flow::Flow;
+    use openflow::matching::Match;
+
     use super::*;
+
+    #[test]
+    fn slots_are_sorted_by_their_keys_however_much_those_have_in_common() {
+        let mut slab = Slab::<u32>::default();
+        let flow = |table, priority, matches| Flow { table, priority, matches, ..Flow::default() };
+        let flows = (0..50u8).rev().flat_map(|n| {
+            let late =
+                Match::default().with(Field::Reg0, 1u8).with(Field::Reg1, 2u8).with(Field::Reg2, n.wrapping_mul(77));
+            [flow(3, 7, late), flow(n % 4, u16::from(n % 8), Match::default().with(Field::Reg0, n))]
+        });
+        let mut slots: Vec<u32> =
+            flows.map(|flow| slab.insert(Shared::one(None, EncodedFlow::new(&flow, &mut Vec::new())))).collect();
+        slab.sort(&mut slots);
+        assert_eq!(slots.len(), 100);
+        assert!(slots.is_sorted_by(|a, b| slab.compare(*a, *b) == Ordering::Less));
+    }
 
     #[test]
     fn an_entry_is_small() {
