@@ -67,6 +67,11 @@ impl Failure {
         Self::new(409, "AlreadyExists", format!("{} \"{name}\" already exists", of.qualified())).about(of.details(name))
     }
 
+    /// Whether somebody else has just made what was to be made.
+    pub(crate) fn is_overtaken(&self) -> bool {
+        self.reason == "AlreadyExists"
+    }
+
     pub(crate) fn conflict(of: Of<'_>, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", of.qualified());
         Self::new(409, "Conflict", message).about(of.details(name))

@@ -108,7 +108,13 @@ impl Local {
             Patch::Strategic => PatchKind::Strategic,
             Patch::Apply => PatchKind::Apply,
         };
-        Ok(self.core.patch(&resource, namespace, name, kind, patch.clone(), &self.write(subresource))?.object)
+        let write = self.write(subresource);
+        loop {
+            match self.core.patch(&resource, namespace, name, kind, patch.clone(), &write) {
+                Err(failure) if failure.is_overtaken() => {}
+                result => return Ok(result?.object),
+            }
+        }
     }
 
     /// Deletes an object; with a grace of 0 seconds at once.

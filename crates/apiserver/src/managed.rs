@@ -35,6 +35,17 @@ struct Entry {
 }
 
 impl Entry {
+    fn new(writer: Writer<'_>, operation: &str, time: String, fields: Fields) -> Self {
+        Self {
+            manager: writer.manager.to_owned(),
+            operation: operation.to_owned(),
+            api_version: writer.api_version.to_owned(),
+            subresource: writer.subresource.to_owned(),
+            time,
+            fields,
+        }
+    }
+
     fn read(value: &Value) -> Self {
         let text = |key: &str| value::text(value, key).to_owned();
         Self {
@@ -118,19 +129,27 @@ pub(crate) fn record(schema: &Schema, shape: &Shape, old: &Value, new: &mut Valu
         _ if writer.subresource == "scale" => String::new(),
         _ => moment::now(),
     };
-    entries.push(Entry {
-        manager: writer.manager.to_owned(),
-        operation: "Update".to_owned(),
-        api_version: writer.api_version.to_owned(),
-        subresource: writer.subresource.to_owned(),
-        time,
-        fields,
-    });
+    entries.push(Entry::new(writer, "Update", time, fields));
     store(new, entries);
 }
 
-/// The object that results when a writer applies `config`, which says nothing of `managedFields`, to `live` (null when there is
-/// nothing).
+/// The object that results when a writer applies `config`, which says nothing of `managedFields`, where there is nothing.
+pub(crate) fn apply_new(schema: &Schema, shape: &Shape, mut config: Value, writer: Writer<'_>) -> Value {
+    let wanted = wanted(schema, shape, &config, writer);
+    let (changed, _) = compare::compare(schema, shape, &json!({}), &config);
+    let time = if changed.is_empty() { String::new() } else { moment::now() };
+    store(&mut config, vec![Entry::new(writer, "Apply", time, wanted)]);
+    config
+}
+
+/// The fields that a writer owns who applies `config`.
+fn wanted(schema: &Schema, shape: &Shape, config: &Value, writer: Writer<'_>) -> Fields {
+    let mut wanted = compare::fields_of(schema, shape, config);
+    wanted.strip(if writer.subresource == "status" { &["f:spec"] } else { &["f:status"] });
+    wanted
+}
+
+/// The object that results when a writer applies `config`, which says nothing of `managedFields`, to `live`.
 pub(crate) fn apply(
     schema: &Schema,
     shape: &Shape,
@@ -139,12 +158,8 @@ pub(crate) fn apply(
     writer: Writer<'_>,
     force: bool,
 ) -> Result<Value, Failure> {
-    let mut wanted = compare::fields_of(schema, shape, config);
-    wanted.strip(if writer.subresource == "status" { &["f:spec"] } else { &["f:status"] });
+    let wanted = wanted(schema, shape, config, writer);
     let mut merged = live.clone();
-    if merged.is_null() {
-        merged = json!({});
-    }
     let mut entries = entries(live);
     merge::merge(schema, shape, &mut merged, config);
     let before =
@@ -159,8 +174,7 @@ pub(crate) fn apply(
             merge::remove(&mut merged, &path);
         }
     }
-    let empty = json!({});
-    let (changed, removed) = compare::compare(schema, shape, if live.is_null() { &empty } else { live }, &merged);
+    let (changed, removed) = compare::compare(schema, shape, live, &merged);
     let touched = changed.union(&removed);
     let mut conflicts = Vec::new();
     for entry in &mut entries {
@@ -185,14 +199,7 @@ pub(crate) fn apply(
     let before = entries.iter().find(|entry| entry.is(writer, "Apply")).map(|entry| entry.time.clone());
     let time = if touched.is_empty() { before.unwrap_or_default() } else { moment::now() };
     entries.retain(|entry| !entry.is(writer, "Apply"));
-    entries.push(Entry {
-        manager: writer.manager.to_owned(),
-        operation: "Apply".to_owned(),
-        api_version: writer.api_version.to_owned(),
-        subresource: writer.subresource.to_owned(),
-        time,
-        fields: wanted,
-    });
+    entries.push(Entry::new(writer, "Apply", time, wanted));
     store(&mut merged, entries);
     Ok(merged)
 }

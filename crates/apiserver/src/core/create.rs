@@ -60,14 +60,14 @@ impl Core {
         if resource.generation {
             set(&mut object, "metadata.generation", 1);
         }
-        self.admit_new(resource, namespace, &mut object)?;
+        let is_changed = self.admit_new(resource, namespace, &mut object)?;
         let mut errors = Vec::new();
         check(resource, &object, "", &mut errors);
         if !errors.is_empty() {
             return Err(Failure::invalid(resource.kept_group(), &resource.kind, &name, &errors));
         }
         let claim = self.allocate(resource, &mut object, None, write.dry_run)?;
-        self.finish(resource, &mut object);
+        self.finish(resource, &mut object, is_changed);
         let key = resource.key(namespace, &name);
         let written = |object: Value| Written::new(resource, object, true);
         if write.dry_run {
@@ -107,12 +107,13 @@ impl Core {
         }
     }
 
-    /// The form in which an object is kept.
-    pub(super) fn finish(&self, resource: &Resource, object: &mut Value) {
+    /// The form in which an object is kept; `is_changed` says whether something was put into it after it was completed.
+    pub(super) fn finish(&self, resource: &Resource, object: &mut Value, is_changed: bool) {
         match (&resource.custom, resource.twin) {
             (Some(custom), _) => set(object, "apiVersion", custom.stored.as_str()),
             (None, Some(twin)) => twin.keep(object),
-            (None, None) => normalise(resource.schema(), &resource.shape, object),
+            (None, None) if is_changed => normalise(resource.schema(), &resource.shape, object),
+            (None, None) => {}
         }
     }
 
@@ -138,8 +139,8 @@ impl Core {
         }
     }
 
-    /// What the server adds to new objects, and what it does not let in.
-    fn admit_new(&self, resource: &Resource, namespace: &str, object: &mut Value) -> Result<(), Failure> {
+    /// What the server adds to new objects, and what it does not let in. Answers whether it adds anything to objects of the kind.
+    fn admit_new(&self, resource: &Resource, namespace: &str, object: &mut Value) -> Result<bool, Failure> {
         match (resource.group.as_str(), resource.kind.as_str()) {
             ("", "Namespace") => {
                 default_to(object, "spec.finalizers", json!(["kubernetes"]));
@@ -182,9 +183,9 @@ impl Core {
             ("", "Service") => crate::allocate::list_of_one(object),
             ("apiregistration.k8s.io", _) => set(object, "status", super::registered::first_status(object)),
             ("apiextensions.k8s.io", _) => set(object, "status", crate::custom::new_status(object)),
-            _ => {}
+            _ => return Ok(false),
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -53,7 +53,7 @@ impl Core {
             }
             let mut last = stored;
             if object != old {
-                self.finish(resource, &mut object);
+                self.finish(resource, &mut object, true);
                 match self.store.put(&resource.shelf, &key, &mut object, Expect::Revision(last.revision)) {
                     Ok(stored) => last = stored,
                     // Somebody else was quicker.

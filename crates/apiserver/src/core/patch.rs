@@ -19,6 +19,8 @@ pub(crate) enum PatchKind {
 }
 
 impl Core {
+    /// Patches an object. An apply that finds none and is overtaken by somebody who makes it ends with `AlreadyExists`, and is to be
+    /// tried again: to keep a copy of what was sent for that would cost every apply of a large object.
     pub(crate) fn patch(
         &self,
         resource: &Resource,
@@ -86,35 +88,29 @@ impl Core {
         let warnings = self.accept(resource, namespace, Some(name), &mut config, write)?;
         let writer = Writer { manager: &write.manager, api_version: &api_version, subresource: &write.subresource };
         let (schema, shape) = (resource.schema(), &resource.shape);
-        loop {
-            let result = self.modify(resource, namespace, name, write, false, |old| {
-                same_uid(resource, name, old, &config)?;
-                let mut merged = managed::apply(schema, shape, old, &config, writer, write.force)?;
-                let asked = text(&config, "metadata.resourceVersion");
-                set(
-                    &mut merged,
-                    "metadata.resourceVersion",
-                    if asked.is_empty() { text(old, "metadata.resourceVersion") } else { asked },
-                );
-                Ok(merged)
-            });
-            match result {
-                Err(failure) if failure.code == 404 && write.subresource.is_empty() => {}
-                result => return result.map(|written| written.warned(warnings)),
-            }
-            let uid = text(&config, "metadata.uid");
-            if !uid.is_empty() {
-                let why =
-                    format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
-                return Err(Failure::conflict(resource.id(), name, &why));
-            }
-            let merged = managed::apply(schema, shape, &Value::Null, &config, writer, write.force)?;
-            match self.insert(resource, namespace, merged, write, false) {
-                // Somebody else has made it meanwhile.
-                Err(failure) if failure.reason == "AlreadyExists" => {}
-                result => return result.map(|written| written.warned(warnings)),
-            }
+        let result = self.modify(resource, namespace, name, write, false, |old| {
+            same_uid(resource, name, old, &config)?;
+            let mut merged = managed::apply(schema, shape, old, &config, writer, write.force)?;
+            let asked = text(&config, "metadata.resourceVersion");
+            set(
+                &mut merged,
+                "metadata.resourceVersion",
+                if asked.is_empty() { text(old, "metadata.resourceVersion") } else { asked },
+            );
+            Ok(merged)
+        });
+        match result {
+            Err(failure) if failure.code == 404 && write.subresource.is_empty() => {}
+            result => return result.map(|written| written.warned(warnings)),
         }
+        let uid = text(&config, "metadata.uid");
+        if !uid.is_empty() {
+            let why =
+                format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+            return Err(Failure::conflict(resource.id(), name, &why));
+        }
+        let new = managed::apply_new(schema, shape, config, writer);
+        Ok(self.insert(resource, namespace, new, write, false)?.warned(warnings))
     }
 }
 

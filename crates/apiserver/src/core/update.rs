@@ -86,7 +86,7 @@ impl Core {
                 continue;
             }
             let claim = self.allocate(resource, &mut new, Some(&old), write.dry_run)?;
-            self.finish(resource, &mut new);
+            self.finish(resource, &mut new, true);
             if write.dry_run {
                 return Ok(written(new));
             }
@@ -102,7 +102,7 @@ impl Core {
 
     /// Takes an object off the shelf, unless it has changed.
     pub(super) fn remove(&self, resource: &Resource, key: &str, object: &mut Value, stored: &Stored) -> bool {
-        self.finish(resource, object);
+        self.finish(resource, object, true);
         let removed = self.store.remove(&resource.shelf, key, object, stored.revision).is_ok();
         if removed {
             self.release(resource, object);

@@ -24,6 +24,9 @@ fn pod() -> Value {
 }
 
 fn applied(live: &Value, config: Value, manager: &str, force: bool) -> Result<Value, Failure> {
+    if live.is_null() {
+        return Ok(apply_new(Schema::builtin(), &shape(), config, writer(manager)));
+    }
     apply(Schema::builtin(), &shape(), live, &config, writer(manager), force)
 }
 

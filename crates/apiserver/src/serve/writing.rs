@@ -97,11 +97,15 @@ fn patch(
         let errors = [FieldError::forbidden("force", "may not be specified for non-apply patch")];
         return Err(Failure::invalid("meta.k8s.io", "PatchOptions", "", &errors));
     }
-    let read = if kind == PatchKind::Apply { reading::configuration(body)? } else { reading::patch(body)? };
-    let mut write = Write { twice: read.twice, ..options(asked, subresource)? };
-    if kind == PatchKind::Apply && asked.query.get("fieldManager").is_empty() {
-        write.manager = String::new();
+    loop {
+        let read = if kind == PatchKind::Apply { reading::configuration(body)? } else { reading::patch(body)? };
+        let mut write = Write { twice: read.twice, ..options(asked, subresource)? };
+        if kind == PatchKind::Apply && asked.query.get("fieldManager").is_empty() {
+            write.manager = String::new();
+        }
+        match state.core.patch(resource, &place.namespace, &place.name, kind, read.value, &write) {
+            Err(failure) if failure.is_overtaken() => {}
+            result => return answer::written(asked, resource, &result?),
+        }
     }
-    let written = state.core.patch(resource, &place.namespace, &place.name, kind, read.value, &write)?;
-    answer::written(asked, resource, &written)
 }
