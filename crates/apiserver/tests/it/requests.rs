@@ -1,4 +1,4 @@
-use apiserver::Options;
+use apiserver::{Options, Patch};
 use serde_json::json;
 
 use crate::client::{Client, start};
@@ -184,4 +184,27 @@ async fn a_token_ends_with_what_it_is_bound_to() {
     assert_eq!(bound.get("/version").await.0, 200);
     client.send("DELETE", "/api/v1/namespaces/default/pods/p", "application/json", "").await;
     assert_eq!(bound.get("/version").await.0, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_who_apply_an_object_at_once_find_their_part_in_it() {
+    let (server, _client) = start(Options::default()).await;
+    let writers = ["a", "b", "c", "d"];
+    for round in 0..50 {
+        let name = format!("map-{round}");
+        let (local, ready) = (server.local(), std::sync::Barrier::new(writers.len()));
+        std::thread::scope(|scope| {
+            for writer in writers {
+                let config =
+                    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {writer: "x"}});
+                let (local, name, ready) = (local.named(writer), &name, &ready);
+                scope.spawn(move || {
+                    ready.wait();
+                    local.patch("v1", "configmaps", "default", name, "", Patch::Apply, &config).unwrap();
+                });
+            }
+        });
+        let made = local.get("v1", "configmaps", "default", &name).unwrap();
+        assert_eq!(made["data"].as_object().unwrap().len(), writers.len(), "{made}");
+    }
 }
