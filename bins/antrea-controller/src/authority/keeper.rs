@@ -52,6 +52,7 @@ impl Keeper {
 
     /// Follows the authority, replaces it in time if this replica writes, and tells of every change, for ever.
     pub(crate) async fn keep(self, authorities: watch::Sender<Arc<Authorities>>) {
+        let mut leads = self.leads.clone();
         loop {
             let known = Arc::clone(&authorities.borrow());
             match self.look(&known).await {
@@ -62,7 +63,11 @@ impl Keeper {
                 Ok(None) => {}
                 Err(error) => warn!("cannot look after the authority of certificates, and will try again: {error:#}"),
             }
-            sleep_until(Instant::now() + LOOK_EVERY).await;
+            tokio::select! {
+                () = sleep_until(Instant::now() + LOOK_EVERY) => {}
+                // Whoever begins to write sees at once what there is to write.
+                Ok(()) = leads.changed() => {}
+            }
         }
     }
 

@@ -32,15 +32,20 @@ fn signer(made: u64) -> Value {
 fn an_authority_is_replaced_and_agents_stay_and_can_always_come_back() {
     in_a_namespace(|netns| async {
         let cluster = Cluster::start(netns).await;
-        // The next one was made a day ago, but for some seconds: then it is known long enough to sign.
+        // The next one signs when it is a day old, and is said to be younger than its certificate is until everybody is there.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-        let (old, new) = (signer(now - 276 * DAY), signer(now - DAY + 15));
-        let authorities = json!({"signing": old, "since": old["made"], "next": new}).to_string();
-        let data = json!({"data": {"authorities.json": STANDARD.encode(authorities)}});
-        let local = cluster.server.local();
-        local.patch("v1", "secrets", "kube-system", "antrea-ca-key", "", Patch::Merge, &data).unwrap();
+        let (old, new) = (signer(now - 276 * DAY), signer(now - DAY));
+        let know = |next: &Value| {
+            let authorities = json!({"signing": old, "since": old["made"], "next": next}).to_string();
+            let data = json!({"data": {"authorities.json": STANDARD.encode(authorities)}});
+            let local = cluster.server.local();
+            local.patch("v1", "secrets", "kube-system", "antrea-ca-key", "", Patch::Merge, &data).unwrap();
+        };
+        let mut young = new.clone();
+        young["made"] = json!(now);
+        know(&young);
         let text = |signer: &Value| signer["certificate"].as_str().unwrap().to_owned();
-        let (old, new) = (text(&old), text(&new));
+        let (old_one, new_one) = (text(&old), text(&new));
 
         let replicas = [cluster.replica().await, cluster.replica().await];
         let mut agents = [cluster.follow(&replicas[0], "n1").await, cluster.follow(&replicas[1], "n2").await];
@@ -51,24 +56,25 @@ fn an_authority_is_replaced_and_agents_stay_and_can_always_come_back() {
         let published = cluster.credentials(String::new()).await;
         let only = |authority: &str| Credentials { authorities: authority.to_owned(), ..published.clone() };
         for replica in &replicas {
-            ask(replica.address, &only(&old), "/readyz").await.unwrap();
-            ask(replica.address, &only(&new), "/readyz").await.unwrap_err();
+            ask(replica.address, &only(&old_one), "/readyz").await.unwrap();
+            ask(replica.address, &only(&new_one), "/readyz").await.unwrap_err();
         }
 
+        know(&new);
         let both_sign_with_the_new_one = async || {
             let published = cluster.credentials(String::new()).await;
-            let both = published.authorities.contains(&old) && published.authorities.contains(&new);
+            let both = published.authorities.contains(&old_one) && published.authorities.contains(&new_one);
             assert!(both, "agents have to believe both: {}", published.authorities);
             let mut done = true;
             for replica in &replicas {
                 ask(replica.address, &published, "/readyz").await.expect("an agent could not come back");
-                done &= ask(replica.address, &only(&new), "/readyz").await.is_ok();
+                done &= ask(replica.address, &only(&new_one), "/readyz").await.is_ok();
             }
             done.then_some(())
         };
         until("both replicas sign with the new one", both_sign_with_the_new_one).await;
         for replica in &replicas {
-            ask(replica.address, &only(&old), "/readyz").await.unwrap_err();
+            ask(replica.address, &only(&old_one), "/readyz").await.unwrap_err();
         }
 
         // The streams that were there go on, and whoever comes again is let in.
