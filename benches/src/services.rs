@@ -13,6 +13,8 @@ use testkit::Netns;
 pub const ENDPOINTS: u8 = 5;
 /// How long a connection may take, where a Service is there.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait before a Service is asked again.
+const PAUSE: Duration = Duration::from_micros(500);
 /// The last byte of the address of the first endpoint, and of the one that comes later.
 const FIRST: u8 = 101;
 const LATER: u8 = FIRST + ENDPOINTS;
@@ -104,7 +106,8 @@ fn until(end: Instant, so: impl Fn() -> bool) -> bool {
         if so() {
             return true;
         }
-        std::thread::yield_now();
+        // Who asks all the time takes the processor from those who are to answer.
+        std::thread::park_timeout(PAUSE);
     }
     false
 }

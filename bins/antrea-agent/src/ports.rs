@@ -101,7 +101,7 @@ impl PodPort {
         Some(read())
     }
 
-    /// What the brain knows of it, once the switch has given it a number.
+    /// What the brain knows of it, by the number that the switch has given it or is asked for.
     pub(crate) fn interface(&self, port: u16) -> node::Interface {
         node::Interface {
             name: self.name.clone(),
@@ -114,13 +114,21 @@ impl PodPort {
     }
 }
 
+/// A port that should be there.
+#[derive(Clone, Debug)]
+struct Expected {
+    port: PodPort,
+    /// The number that it asks for.
+    number: Option<u16>,
+}
+
 /// The rows of a bridge that are Pods' ports.
 #[derive(Clone, Debug)]
 pub(crate) struct Ports {
     database: Arc<Database>,
     bridge: String,
-    /// Those that should be there, whoever removes them, with the number that each asked for.
-    expected: Arc<Mutex<BTreeMap<String, (PodPort, Option<u16>)>>>,
+    /// Those that should be there, whoever removes them, by name.
+    expected: Arc<Mutex<BTreeMap<String, Expected>>>,
     numbers: Numbers,
 }
 
@@ -140,19 +148,21 @@ impl Ports {
         self.all().into_iter().map(|(port, _)| port).filter(|port| port.container == container).collect()
     }
 
-    /// A number for a new port, which the switch will most likely give it; none if all are taken.
+    /// A number for a new port, which the switch will most likely give it; none if all are taken, or if nobody can tell which are.
     pub(crate) fn reserve(&self) -> Option<Reserved> {
         let replica = self.database.snapshot()?;
-        let numbers = |row: Interface| [row.ofport_request, row.ofport.number()];
-        // A row that cannot be read is one that nothing can be said about: at worst the switch gives another number.
-        let taken = replica.all::<Interface>().filter_map(Result::ok).flat_map(numbers).flatten().collect();
+        let rows = replica.all::<Interface>().collect::<Result<Vec<_>, _>>().ok()?;
+        let there = rows.iter().flat_map(|row| [row.ofport_request, row.ofport.number()]).flatten();
+        let mut taken: BTreeSet<u16> = there.collect();
+        // What somebody has taken out comes back with its number.
+        taken.extend(self.expected().values().filter_map(|expected| expected.number));
         self.numbers.reserve(&taken)
     }
 
     /// Adds a port to the bridge, in place of one with its name, and asks for a number. From now on it is expected to be there.
     pub(crate) async fn add(&self, port: &PodPort, number: Option<u16>) -> Result<(), TransactError> {
         self.insert(port, number).await?;
-        self.expected().insert(port.name.clone(), (port.clone(), number));
+        self.expected().insert(port.name.clone(), Expected { port: port.clone(), number });
         Ok(())
     }
 
@@ -186,17 +196,17 @@ impl Ports {
         self.database.transact(transaction).await.map(|_| ())
     }
 
-    fn expected(&self) -> MutexGuard<'_, BTreeMap<String, (PodPort, Option<u16>)>> {
+    fn expected(&self) -> MutexGuard<'_, BTreeMap<String, Expected>> {
         // Nobody panics while holding it; and if somebody did, the map is as good as before.
         self.expected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts back what somebody has taken out of the bridge; how much that was.
     async fn put_back(&self, present: &BTreeSet<String>) -> u64 {
-        let missing: Vec<(PodPort, Option<u16>)> =
-            self.expected().values().filter(|(port, _)| !present.contains(&port.name)).cloned().collect();
+        let is_missing = |expected: &&Expected| !present.contains(&expected.port.name);
+        let missing: Vec<Expected> = self.expected().values().filter(is_missing).cloned().collect();
         let mut count = 0;
-        for (port, number) in missing {
+        for Expected { port, number } in missing {
             warn!(interface = port.name, pod = %port.pod, "somebody has taken it out of the bridge; put back");
             match self.insert(&port, number).await {
                 Ok(()) => count += 1,
@@ -250,8 +260,12 @@ impl Ports {
             let Some(replica) = self.database.snapshot() else { continue };
             let rows = rows(&replica, &self.bridge);
             if first {
-                let known = |(port, number): &(PodPort, Assigned)| (port.name.clone(), (port.clone(), number.number()));
-                self.expected().extend(rows.iter().map(known));
+                let number = |port: &PodPort| {
+                    let row = replica.named::<Interface>(&port.name).ok()??;
+                    row.ofport_request.or(row.ofport.number())
+                };
+                let known = rows.iter().map(|(port, _)| Expected { port: port.clone(), number: number(port) });
+                self.expected().extend(known.map(|expected| (expected.port.name.clone(), expected)));
             }
             let present: BTreeSet<String> = rows.iter().map(|(port, _)| port.name.clone()).collect();
             repairs.fetch_add(self.put_back(&present).await, Ordering::Relaxed);

@@ -111,7 +111,7 @@ impl Local {
         let write = self.write(subresource);
         loop {
             match self.core.patch(&resource, namespace, name, kind, patch.clone(), &write) {
-                Err(failure) if failure.is_overtaken() => {}
+                Err(failure) if kind == PatchKind::Apply && failure.is_overtaken() => {}
                 result => return Ok(result?.object),
             }
         }

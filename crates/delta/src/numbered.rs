@@ -88,6 +88,11 @@ impl<O: Ord + Clone, V: Value> Numbered<O, V> {
         self.pointers.any(target)
     }
 
+    /// Whether anything may be due.
+    pub(crate) fn has_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
     /// What things in the switch point at, but for those that a message under way is about.
     pub(crate) fn held_targets(&self) -> BTreeSet<Target> {
         let held = |entry: &&Entry<O, V>| entry.life.installed != Installed::Absent && !entry.life.is(Marks::IN_FLIGHT);

@@ -180,7 +180,10 @@ impl<O: Ord + Clone> State<O> {
         });
         let mut held = flows.held_targets();
         let groups_delete = groups.take_deletes(*sweep, |target| held.contains(&target) || flows.points_at(target));
-        held.append(&mut groups.held_targets());
+        // That looks at all groups, and meters that wait to be deleted are few.
+        if meters.has_due() {
+            held.append(&mut groups.held_targets());
+        }
         let meters_delete = meters.take_deletes(*sweep, |target| {
             held.contains(&target) || flows.points_at(target) || groups.points_at(target)
         });

@@ -311,7 +311,13 @@ impl Brain {
             self.detached(&name);
         }
         let pod = interface.pod.clone();
-        self.interfaces.insert(name.clone(), interface);
+        let before = self.interfaces.insert(name.clone(), interface);
+        let is_moved = before.zip(self.interfaces.get(&name)).is_some_and(|(before, now)| before.port != now.port);
+        if is_moved && !self.knows_policies() {
+            // What keeps others from it is about the port that it had.
+            self.admitted.remove(&name);
+            self.switch.remove(&Owner::Interface(name.clone()));
+        }
         self.enforce_for(&pod);
         self.connect(&name);
     }

@@ -70,7 +70,7 @@ pub enum Event {
     Service(Change<Box<Service>>),
     /// To some of the endpoints of a Service.
     EndpointSlice(Change<EndpointSlice>),
-    /// A Pod was attached to the bridge, or is attached otherwise than before.
+    /// A Pod is attached to the bridge, or is about to be by this number, or is attached otherwise than before.
     Attached(Interface),
     /// The interface with this name is no longer attached.
     Detached(String),

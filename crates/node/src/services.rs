@@ -24,12 +24,12 @@ use crate::owner::{Owner, ServiceKey};
 #[derive(Debug, Default)]
 pub(crate) struct Catalogue {
     services: BTreeMap<ObjectName, Box<Service>>,
-    /// By Service, then by slice.
-    slices: BTreeMap<ObjectName, BTreeMap<ObjectName, EndpointSlice>>,
+    /// By Service, then by slice. Boxed, as what follows: a map has room for eleven, and most Services have one.
+    slices: BTreeMap<ObjectName, BTreeMap<ObjectName, Box<EndpointSlice>>>,
     /// The Service that each slice is of.
     slice_owners: BTreeMap<ObjectName, ObjectName>,
     renderer: Services,
-    rendered: BTreeMap<ObjectName, BTreeMap<ServiceKey, ServicePort>>,
+    rendered: BTreeMap<ObjectName, BTreeMap<ServiceKey, Box<ServicePort>>>,
     health_checks: BTreeMap<ObjectName, HealthCheck>,
     problems: BTreeMap<ObjectName, Vec<Problem>>,
     versions: Versions,
@@ -67,7 +67,7 @@ impl Catalogue {
 
     /// The ports that are served here.
     pub(crate) fn ports(&self) -> impl Iterator<Item = &ServicePort> {
-        self.rendered.values().flat_map(BTreeMap::values)
+        self.rendered.values().flat_map(BTreeMap::values).map(Box::as_ref)
     }
 
     pub(crate) fn health_checks(&self) -> &BTreeMap<ObjectName, HealthCheck> {
@@ -117,7 +117,7 @@ impl Catalogue {
             touched.push(before);
         }
         if let (Some(service), Some(now)) = (service, now) {
-            self.slices.entry(service.clone()).or_default().insert(slice, now);
+            self.slices.entry(service.clone()).or_default().insert(slice, Box::new(now));
             touched.push(service);
         }
         touched
@@ -137,7 +137,7 @@ impl Catalogue {
         let viewpoint = Viewpoint { node: &around.own.name, zone: around.zone, serving: &around.own.serving };
         let computed = match self.services.get(name) {
             Some(service) => {
-                let slices = self.slices.get(name).into_iter().flat_map(BTreeMap::values);
+                let slices = self.slices.get(name).into_iter().flat_map(BTreeMap::values).map(Box::as_ref);
                 proxy::compute(service, slices, &viewpoint)
             }
             None => proxy::Computed::default(),
@@ -146,7 +146,7 @@ impl Catalogue {
         let own = around.own.own_addresses();
         let mut before = self.rendered.remove(name).unwrap_or_default();
         let mut now = BTreeMap::new();
-        for port in computed.ports {
+        for port in computed.ports.into_iter().map(Box::new) {
             let (key, old) = (key(&port), before.remove(&key(&port)));
             // More endpoints than fit are a problem that stays; nothing else of a port that did not change is news.
             if old.as_ref() == Some(&port) && port.endpoints.len() <= ServiceGroup::MAX_ENDPOINTS {
@@ -164,7 +164,7 @@ impl Catalogue {
                 }
                 Err(exhausted) => problems.push(Problem::Groups(key.clone(), exhausted)),
             }
-            self.versions.count(old.as_ref(), Some(&port));
+            self.versions.count(old.as_deref(), Some(&port));
             now.insert(key, port);
         }
         for (key, port) in before {

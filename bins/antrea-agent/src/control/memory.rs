@@ -105,9 +105,10 @@ impl Memory {
     /// Replaces what is remembered. If that cannot be, nothing is: what was said before may allow what is no longer allowed. The
     /// empty file says that there was a controller, so Pods wait for one.
     fn replace(&self, bytes: &[u8]) -> io::Result<()> {
-        self.write(bytes).inspect_err(|_| {
-            if let Err(error) = write_private(&self.file(), &[]) {
-                warn!(file = %self.file().display(), %error, "what antrea-controller said before cannot be forgotten");
+        self.write(bytes).map_err(|error| match write_private(&self.file(), &[]) {
+            Ok(()) => error,
+            Err(also) => {
+                io::Error::new(error.kind(), format!("{error}; what was said before cannot be forgotten: {also}"))
             }
         })
     }

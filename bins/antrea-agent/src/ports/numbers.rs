@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What Pods' ports may have: the switch chooses low numbers for the ports that do not ask, and OpenFlow keeps the highest.
+/// What Pods' ports may have: the switch begins with low numbers for ports that do not ask, and OpenFlow keeps the highest.
 const RANGE: RangeInclusive<u16> = 16..=0xfe00;
 
 /// Gives numbers in turn: one that is free again was somebody's long ago, and nobody remembers whose.

@@ -75,7 +75,10 @@ impl Keeper {
         let (kept, mut current) = self.obtain().await?;
         if *self.leads.borrow() {
             // Whoever will sign is known before: it may be that the replica that made it could not say so.
-            self.publish(&current).await?;
+            if let Err(error) = self.publish(&current).await {
+                warn!("nobody new signs before it is known, and that cannot be said: {error:#}");
+                return Ok((current != *known).then_some(current));
+            }
             if let Some(turned) = current.turn(now())? {
                 // In place of what was turned, and of nothing else: another leader may have turned it in the meantime.
                 let written = self.client.write_secret(&named(SECRET), &kept, turned.to_data()?).await?;
@@ -93,12 +96,7 @@ impl Keeper {
     /// who may make one Secret may make any.
     async fn obtain(&self) -> Result<(Kept, Authorities)> {
         for _ in 0..2 {
-            let missing = || {
-                format!(
-                    "Secret {NAMESPACE}/{SECRET} is missing; deploy/kubernetes/antrea-controller.yml has it, to be filled here"
-                )
-            };
-            let kept = self.client.secret(&named(SECRET)).await?.with_context(missing)?;
+            let kept = self.client.secret(&named(SECRET)).await?.with_context(|| missing("Secret", SECRET))?;
             if !kept.data.is_empty() {
                 let damaged = || {
                     format!(
@@ -121,8 +119,9 @@ impl Keeper {
     /// Tells everybody whom to believe.
     async fn publish(&self, authorities: &Authorities) -> Result<()> {
         let bundle = authorities.bundle();
-        let published = self.client.get::<ConfigMap>(&named(CONFIG_MAP)).await?;
-        if published.as_ref().and_then(|map| map.data.get(CERTIFICATE)) != Some(&bundle) {
+        let missing = || missing("ConfigMap", CONFIG_MAP);
+        let published = self.client.get::<ConfigMap>(&named(CONFIG_MAP)).await?.with_context(missing)?;
+        if published.data.get(CERTIFICATE) != Some(&bundle) {
             let map = json!({
                 "apiVersion": "v1", "kind": "ConfigMap",
                 "metadata": {"name": CONFIG_MAP, "namespace": NAMESPACE, "labels": {"app": "antrea"}},
@@ -142,6 +141,11 @@ impl Keeper {
         }
         Ok(())
     }
+}
+
+/// What to do about an object that is not there.
+fn missing(kind: &str, name: &str) -> String {
+    format!("{kind} {NAMESPACE}/{name} is missing; deploy/kubernetes/antrea-controller.yml has it, to be filled here")
 }
 
 fn named(name: &str) -> ObjectName {

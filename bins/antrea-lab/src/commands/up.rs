@@ -175,6 +175,9 @@ fn plan_of(options: &Options) -> Result<Plan> {
             Network::Bridge
         }
     };
+    if network != Network::Antrea && options.services != Services::Antrea {
+        bail!("`--services` is about how antrea-agent and kube-proxy share Services: it needs `--network antrea`");
+    }
     let Options { which, nodes, mode, tunnel, kubernetes, .. } = options;
     let plan = Plan::new(&which.name, *nodes, *mode, *tunnel, *kubernetes, network);
     let controllers = match options.controllers {

@@ -51,7 +51,8 @@ pub trait Feed: Send + 'static {
 pub struct Patience {
     /// With a client that does not end its handshake, and then with one that asks nothing.
     pub handshake: Duration,
-    /// With a client that has asked something and asks nothing more; agents ask for their stream as long as they have it.
+    /// With a client of HTTP/2 that has asked something and asks nothing more; agents ask for their stream as long as they have it.
+    /// One of HTTP/1.1 has as long as for its handshake.
     pub idle: Duration,
     /// With an agent that was connected and has not said which Node it is of.
     pub hello: Duration,

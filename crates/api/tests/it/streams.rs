@@ -404,6 +404,7 @@ async fn an_agent_that_speaks_no_grpc_is_told_what_is_wrong() {
     for (said, code, why) in [
         (&b"\x01\0\0\0\0"[..], 12, "compressed"),
         (b"\0\xff\xff\xff\xff", 8, "at most"),
+        (b"\0\0\0\x10\x01", 8, "at most 4096 bytes"),
         (b"\0\0\0\0\x09\x0a", 3, "not whole"),
         (b"\0\0\0", 3, "not whole"),
         (b"\0\0\0\0\x02\xff\xff", 3, "decode"),

@@ -104,7 +104,7 @@ fn patch(
             write.manager = String::new();
         }
         match state.core.patch(resource, &place.namespace, &place.name, kind, read.value, &write) {
-            Err(failure) if failure.is_overtaken() => {}
+            Err(failure) if kind == PatchKind::Apply && failure.is_overtaken() => {}
             result => return answer::written(asked, resource, &result?),
         }
     }

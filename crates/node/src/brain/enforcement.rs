@@ -137,7 +137,7 @@ impl Brain {
     }
 
     /// Whether what is told of policies is whole, and rules can be numbered: not before it is known which numbers the switch holds.
-    fn knows_policies(&self) -> bool {
+    pub(super) fn knows_policies(&self) -> bool {
         let told = self.synced.contains(&Source::Policies) && !self.policies.replica().is_lost();
         told && self.synced.contains(&Source::Switch)
     }

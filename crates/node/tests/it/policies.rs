@@ -199,6 +199,30 @@ fn what_does_not_fit_changes_nothing_until_a_snapshot_comes() {
 }
 
 #[test]
+fn a_pod_that_gets_another_port_after_something_did_not_fit_is_not_reached_until_the_snapshot() {
+    let mut controller = Controller::new();
+    controller.policy("deny", deny_all());
+    controller.pod(5, "n1", json!({}), true);
+    let mut brain = node_without_policies();
+    brain.handle(Event::Attached(interface(5)));
+    brain.enforce(&controller.snapshot()).unwrap();
+    assert!(holds(&mut brain, "in_port=5"));
+    let patch = Patch { id: GroupId([7; 16]), added: vec![], removed: vec![] };
+    let change = types::control::Change::Address(GroupChange::Patch(Arc::new(patch)));
+    brain.enforce(&Batch { snapshot: false, changes: vec![change] }).unwrap_err();
+
+    // What isolates it is about port 5: by port 9 anybody would reach it.
+    let mut moved = interface(5);
+    moved.port = openflow::port::Port(9);
+    brain.handle(Event::Attached(moved));
+    assert!(!holds(&mut brain, "in_port=9") && !holds(&mut brain, "in_port=5"));
+    assert_eq!(brain.held().count(), 1);
+    brain.enforce(&controller.snapshot()).unwrap();
+    assert!(holds(&mut brain, "in_port=9") && holds(&mut brain, "reg1=0x9 actions=drop"));
+    assert_eq!(brain.held().count(), 0);
+}
+
+#[test]
 fn what_happens_to_pods_after_something_did_not_fit_waits_for_the_snapshot() {
     let mut controller = Controller::new();
     controller.policy("web", allow_web_from("client"));

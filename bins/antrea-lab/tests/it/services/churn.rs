@@ -116,11 +116,12 @@ impl Churn<'_> {
         self.changes += 1;
     }
 
-    /// How long after an endpoint was removed the last connection began that got there, at most.
+    /// How long after an endpoint was removed the last connection began that got there, at most. One that had not ended when the endpoint
+    /// came back may have got there by then.
     fn latest(&self, new: &Connections) -> Duration {
-        let late = new.iter().filter_map(|(began, _, got)| {
+        let late = new.iter().filter_map(|(began, ended, got)| {
             let mut away = self.away.get(got.as_ref().ok()?)?.iter();
-            let away = away.find(|(removed, back)| began > removed && back.is_none_or(|back| *began < back))?;
+            let away = away.find(|(removed, back)| began > removed && back.is_none_or(|back| *ended < back))?;
             Some(*began - away.0)
         });
         late.max().unwrap_or_default()

@@ -17,16 +17,27 @@ use crate::control::MOST_BYTES;
 /// What is before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
+/// How much the first message may be, which says the name of a Node.
+const FIRST_BYTES: usize = 4 << 10;
+
 /// What comes from an agent.
 pub(super) struct Messages {
     body: Incoming,
     /// What is left of a message that has not come whole.
     rest: BytesMut,
+    /// How many bytes a message may have.
+    most: usize,
 }
 
 impl Messages {
+    /// Of somebody who was not let in yet, and has little to say before.
     pub(super) fn of(body: Incoming) -> Self {
-        Self { body, rest: BytesMut::new() }
+        Self { body, rest: BytesMut::new(), most: FIRST_BYTES }
+    }
+
+    /// It was let in.
+    pub(super) fn admitted(&mut self) {
+        self.most = MOST_BYTES;
     }
 
     /// The next message; nothing when the agent has said all.
@@ -52,8 +63,8 @@ impl Messages {
             return Err(Status::unimplemented("messages cannot be compressed"));
         }
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-        if length > MOST_BYTES {
-            return Err(Status::resource_exhausted(format!("a message has at most {MOST_BYTES} bytes")));
+        if length > self.most {
+            return Err(Status::resource_exhausted(format!("a message has at most {} bytes here", self.most)));
         }
         if message.len() < length {
             return Ok(None);

@@ -61,6 +61,7 @@ impl<C: Controller> Service<C> {
         };
         let feed = self.controller.admit(&token, &node).await?;
         visit.admitted();
+        incoming.admitted();
         // One part is on its way to HTTP/2, which stops taking them when the agent does.
         let (parts, outgoing) = mpsc::channel(1);
         let agent = Agent { controller: self.controller, node, patience: self.patience };
