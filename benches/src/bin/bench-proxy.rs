@@ -20,6 +20,8 @@ use testkit::wait::until;
 /// Services, unless the environment variable `SERVICES` says otherwise.
 const SERVICES: u16 = 10_000;
 const PATIENCE: Duration = Duration::from_secs(300);
+/// How long nothing happens before a change.
+const CALM: Duration = Duration::from_millis(50);
 /// How long requests and connections are counted.
 const TIME: Duration = Duration::from_secs(3);
 
@@ -71,6 +73,8 @@ fn changes(site: &Site, asked: &[u16]) -> Result<f64> {
     let mut times = Vec::new();
     // There and back, so that whoever is measured next finds all as it was.
     for (service, later) in asked.iter().take(10).flat_map(|service| [(service, true), (service, false)]) {
+        // One change, in a cluster in which nothing else happens: the API tells of many in a row with pauses.
+        std::thread::park_timeout(CALM);
         let start = Instant::now();
         services::change(site.api(), *service, later)?;
         until_changed(site.netns(), *service, later, PATIENCE)?;
