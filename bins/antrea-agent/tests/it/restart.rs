@@ -38,6 +38,8 @@ fn a_switch_that_was_killed_gets_everything_back() {
     assert!(reaches(&one.netns, two.v4));
     // A number that is free is none that another port has the next time.
     node.del(&gone);
+    let is_gone = || (!node.flows().iter().any(|flow| flow.contains(&gone.v4.to_string()))).then_some(());
+    until("its flows are gone", PATIENCE, is_gone).unwrap();
     let before = node.flows();
     node.ovs.kill_vswitchd().unwrap();
     node.ovs.start_vswitchd().unwrap();
