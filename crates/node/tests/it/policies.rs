@@ -179,19 +179,29 @@ fn a_rule_follows_the_ports_of_its_pods_and_the_members_of_its_groups() {
     assert_eq!(brain.rule_counts(), (0, 0));
 }
 
-#[test]
-fn what_does_not_fit_changes_nothing_until_a_snapshot_comes() {
+/// Pod 5 on this Node, which nobody may reach.
+fn isolated_pod() -> (Controller, Brain) {
     let mut controller = Controller::new();
     controller.policy("deny", deny_all());
     controller.pod(5, "n1", json!({}), true);
     let mut brain = node_without_policies();
     brain.handle(Event::Attached(interface(5)));
     brain.enforce(&controller.snapshot()).unwrap();
-    let before = flows(&mut brain);
+    (controller, brain)
+}
+
+/// These changes, and one of a group that is not there.
+fn misfit(mut changes: Vec<types::control::Change>) -> Batch {
     let patch = Patch { id: GroupId([7; 16]), added: vec![], removed: vec![] };
-    let change = types::control::Change::Address(GroupChange::Patch(Arc::new(patch)));
-    let wrong = Batch { snapshot: false, changes: vec![change] };
-    assert!(matches!(brain.enforce(&wrong), Err(OutOfStep::Missing { .. })));
+    changes.push(types::control::Change::Address(GroupChange::Patch(Arc::new(patch))));
+    Batch { snapshot: false, changes }
+}
+
+#[test]
+fn what_does_not_fit_changes_nothing_until_a_snapshot_comes() {
+    let (mut controller, mut brain) = isolated_pod();
+    let before = flows(&mut brain);
+    assert!(matches!(brain.enforce(&misfit(vec![])), Err(OutOfStep::Missing { .. })));
     assert_eq!(brain.enforce(&Batch { snapshot: false, changes: vec![] }), Err(OutOfStep::Lost));
     assert_eq!(flows(&mut brain), before);
     brain.enforce(&controller.snapshot()).unwrap();
@@ -200,16 +210,9 @@ fn what_does_not_fit_changes_nothing_until_a_snapshot_comes() {
 
 #[test]
 fn a_pod_that_gets_another_port_after_something_did_not_fit_is_not_reached_until_the_snapshot() {
-    let mut controller = Controller::new();
-    controller.policy("deny", deny_all());
-    controller.pod(5, "n1", json!({}), true);
-    let mut brain = node_without_policies();
-    brain.handle(Event::Attached(interface(5)));
-    brain.enforce(&controller.snapshot()).unwrap();
+    let (mut controller, mut brain) = isolated_pod();
     assert!(holds(&mut brain, "in_port=5"));
-    let patch = Patch { id: GroupId([7; 16]), added: vec![], removed: vec![] };
-    let change = types::control::Change::Address(GroupChange::Patch(Arc::new(patch)));
-    brain.enforce(&Batch { snapshot: false, changes: vec![change] }).unwrap_err();
+    brain.enforce(&misfit(vec![])).unwrap_err();
 
     // What isolates it is about port 5: by port 9 anybody would reach it.
     let mut moved = interface(5);
@@ -236,12 +239,7 @@ fn what_happens_to_pods_after_something_did_not_fit_waits_for_the_snapshot() {
 
     // Half of it would fit: a Pod that is seen, and then a group that is not there.
     let seen = Seen { pod: name("p7"), uid: interface(7).uid };
-    let patch = Patch { id: GroupId([7; 16]), added: vec![], removed: vec![] };
-    let changes = vec![
-        types::control::Change::Pod(PodChange::Seen(Arc::new(seen))),
-        types::control::Change::Address(GroupChange::Patch(Arc::new(patch))),
-    ];
-    brain.enforce(&Batch { snapshot: false, changes }).unwrap_err();
+    brain.enforce(&misfit(vec![types::control::Change::Pod(PodChange::Seen(Arc::new(seen)))])).unwrap_err();
     brain.handle(Event::Attached(interface(7)));
     assert!(!holds(&mut brain, "in_port=7"), "what was said of it is not to be relied on");
     brain.handle(Event::Detached(interface(6).name));
