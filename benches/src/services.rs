@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use apiserver::{ApiServer, Patch};
 use serde_json::{Value, json};
 use testkit::Netns;
+use testkit::wait::rest;
 
 /// Endpoints of each Service.
 pub const ENDPOINTS: u8 = 5;
@@ -107,7 +108,7 @@ fn until(end: Instant, so: impl Fn() -> bool) -> bool {
             return true;
         }
         // Who asks all the time takes the processor from those who are to answer.
-        std::thread::park_timeout(PAUSE);
+        rest(PAUSE);
     }
     false
 }

@@ -15,7 +15,7 @@ use benches::{Figure, Goal, median, progress, report};
 use serde_json::json;
 use testkit::Netns;
 use testkit::process::{Process, run};
-use testkit::wait::until;
+use testkit::wait::{rest, until};
 
 /// Services, unless the environment variable `SERVICES` says otherwise.
 const SERVICES: u16 = 10_000;
@@ -74,7 +74,7 @@ fn changes(site: &Site, asked: &[u16]) -> Result<f64> {
     // There and back, so that whoever is measured next finds all as it was.
     for (service, later) in asked.iter().take(10).flat_map(|service| [(service, true), (service, false)]) {
         // One change, in a cluster in which nothing else happens: the API tells of many in a row with pauses.
-        std::thread::park_timeout(CALM);
+        rest(CALM);
         let start = Instant::now();
         services::change(site.api(), *service, later)?;
         until_changed(site.netns(), *service, later, PATIENCE)?;

@@ -27,10 +27,16 @@ pub fn until<T>(what: impl Display, timeout: Duration, mut condition: impl FnMut
         if last {
             bail!("waited {:.1} s in vain for {what}", start.elapsed().as_secs_f64());
         }
-        #[expect(clippy::disallowed_methods, reason = "this is the one place where tests sleep")]
-        thread::sleep(pause.min(timeout.saturating_sub(start.elapsed())));
+        rest(pause.min(timeout.saturating_sub(start.elapsed())));
         pause = (pause * 3 / 2).min(LONGEST_PAUSE);
     }
+}
+
+/// Does nothing for this long: for a load with a rhythm, not to wait for anything. Parking would not do: a thread that was
+/// woken before goes on at once.
+pub fn rest(time: Duration) {
+    #[expect(clippy::disallowed_methods, reason = "this is the one place where tests sleep")]
+    thread::sleep(time);
 }
 
 #[cfg(test)]
@@ -55,6 +61,14 @@ mod tests {
         // How long it was depends on who else needs the processor.
         let waited = text.strip_prefix("waited ").and_then(|rest| rest.strip_suffix(" s in vain for a miracle"));
         assert!(waited.is_some_and(|seconds| seconds.parse::<f64>().is_ok()), "{text}");
+    }
+
+    #[test]
+    fn a_thread_that_was_woken_before_rests_all_the_same() {
+        let (start, time) = (Instant::now(), Duration::from_millis(20));
+        thread::current().unpark();
+        rest(time);
+        assert!(start.elapsed() >= time);
     }
 
     #[test]

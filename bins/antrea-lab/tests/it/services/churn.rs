@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use testkit::Netns;
-use testkit::wait::until;
+use testkit::wait::{rest, until};
 
 use super::world::{World, answered_by, connect, times, udp_socket};
 use crate::endurance::Stops;
@@ -44,7 +44,7 @@ fn stay_connected(from: &Netns, to: SocketAddr, stop: &AtomicBool) -> Result<usi
         let echo = stream.write_all(b"echo").and_then(|()| stream.read_exact(&mut buffer));
         echo.map_err(|error| format!("after {echoes} echoes: {error}"))?;
         echoes += 1;
-        std::thread::park_timeout(TICK);
+        rest(TICK);
     }
     Ok(echoes)
 }
@@ -58,7 +58,7 @@ fn keep_asking(socket: &UdpSocket, endpoint: u16, stop: &AtomicBool) -> Result<u
             return Err(format!("after {answers} answers of {endpoint}: one of {by}"));
         }
         answers += 1;
-        std::thread::park_timeout(TICK);
+        rest(TICK);
     }
     Ok(answers)
 }
@@ -148,7 +148,7 @@ fn endpoints_that_come_and_go_break_no_connection_and_get_none_once_they_are_gon
     let used = use_while(&world, to, Some((&socket, endpoint)), || {
         let end = began + Duration::from_secs(seconds.try_into().unwrap());
         let pause_until = |moment: Instant| {
-            std::thread::park_timeout(moment.saturating_duration_since(Instant::now()));
+            rest(moment.saturating_duration_since(Instant::now()));
         };
         // One is away for so long that a connection that gets there is late, each in turn. The others come and go meanwhile,
         // one change at a time. Those of the Service of UDP are fewer, as they are not to slow down the others.
