@@ -259,6 +259,8 @@ impl<O: Ord + Clone, V: Value> Numbered<O, V> {
             self.pointers.sub(*target);
         }
         entry.claims.retain(|(other, _)| other != owner);
+        // Of very many things each has one owner: no room for more.
+        entry.claims.reserve_exact(values.len());
         entry.claims.extend(values.into_iter().map(|value| (owner.clone(), value)));
         entry.claims.sort_by(|a, b| a.0.cmp(&b.0));
         for target in entry.claims.iter().flat_map(|(_, value)| value.targets()) {

@@ -5,6 +5,7 @@ mod enforcement;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use delta::{Exhausted, State};
 use openflow::flow::Flow;
@@ -32,9 +33,9 @@ pub enum Problem {
     /// A field of an object makes no sense.
     Field(InvalidField),
     /// There are more groups than the switch has numbers.
-    Groups(ServiceKey, Exhausted),
+    Groups(Arc<ServiceKey>, Exhausted),
     /// A Service has more endpoints than a group of the switch can have: so many get no connections from this Node.
-    Endpoints(ServiceKey, usize),
+    Endpoints(Arc<ServiceKey>, usize),
     /// Two interfaces have one address: the first by name keeps it.
     Address(IpAddr, String, String),
     /// This Node's own addresses are others than those that the agent has started with.

@@ -1,6 +1,7 @@
 //! Whose flows and groups those in the switch are.
 
 use std::fmt;
+use std::sync::Arc;
 
 use delta::{StableHasher, StableKey};
 use types::ObjectName;
@@ -17,6 +18,14 @@ pub struct ServiceKey {
     pub protocol: Protocol,
     /// Whether of IPv6.
     pub ipv6: bool,
+}
+
+impl ServiceKey {
+    /// The key of a port.
+    pub fn of(port: &proxy::ServicePort) -> Arc<Self> {
+        let (service, name) = (port.service.clone(), port.name.clone());
+        Arc::new(Self { service, port: name, protocol: port.protocol, ipv6: port.ipv6 })
+    }
 }
 
 impl fmt::Display for ServiceKey {
@@ -45,8 +54,8 @@ pub enum Owner {
     Interface(String),
     /// Another Node.
     Peer(String),
-    /// A Service.
-    Service(ServiceKey),
+    /// A Service; all its flows have it in common.
+    Service(Arc<ServiceKey>),
     /// The rule of a policy with this number.
     Rule(u32),
     /// The policies that isolate a Pod, by the name of its interface.

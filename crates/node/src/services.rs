@@ -7,13 +7,15 @@ pub use connections::UdpConnections;
 pub use render::{Rendered, Services};
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use delta::State;
 use pipeline::Pipeline;
 use pipeline::model::ServiceGroup;
-use proxy::{HealthCheck, ServicePort, Viewpoint};
+use proxy::{Frontend, HealthCheck, ServicePort, Viewpoint};
 use types::ObjectName;
-use types::service::{EndpointSlice, Service};
+use types::meta::Metadata;
+use types::service::{EndpointSlice, PROXY_NAME_LABEL, Service};
 
 use crate::addressing::Own;
 use crate::brain::Problem;
@@ -24,15 +26,22 @@ use crate::owner::{Owner, ServiceKey};
 #[derive(Debug, Default)]
 pub(crate) struct Catalogue {
     services: BTreeMap<ObjectName, Box<Service>>,
-    /// By Service, then by slice. Boxed, as what follows: a map has room for eleven, and most Services have one.
-    slices: BTreeMap<ObjectName, BTreeMap<ObjectName, Box<EndpointSlice>>>,
+    /// By Service, in order of their names. A list, as what follows: a map has room for eleven, and most Services have one.
+    slices: BTreeMap<ObjectName, Vec<Box<EndpointSlice>>>,
     /// The Service that each slice is of.
     slice_owners: BTreeMap<ObjectName, ObjectName>,
     renderer: Services,
-    rendered: BTreeMap<ObjectName, BTreeMap<ServiceKey, Box<ServicePort>>>,
+    rendered: BTreeMap<ObjectName, Box<[Served]>>,
     health_checks: BTreeMap<ObjectName, HealthCheck>,
     problems: BTreeMap<ObjectName, Vec<Problem>>,
     versions: Versions,
+}
+
+/// A port that is served here.
+#[derive(PartialEq, Debug)]
+struct Served {
+    key: Arc<ServiceKey>,
+    port: ServicePort,
 }
 
 /// Counts changes of what others look at.
@@ -44,11 +53,6 @@ pub struct Versions {
     pub udp: u64,
     /// Of what load balancers are told.
     pub health_checks: u64,
-}
-
-/// The key of a port.
-fn key(port: &ServicePort) -> ServiceKey {
-    ServiceKey { service: port.service.clone(), port: port.name.clone(), protocol: port.protocol, ipv6: port.ipv6 }
 }
 
 /// What a Service is rendered for and into.
@@ -67,7 +71,7 @@ impl Catalogue {
 
     /// The ports that are served here.
     pub(crate) fn ports(&self) -> impl Iterator<Item = &ServicePort> {
-        self.rendered.values().flat_map(BTreeMap::values).map(Box::as_ref)
+        self.rendered.values().flatten().map(|served| &served.port)
     }
 
     pub(crate) fn health_checks(&self) -> &BTreeMap<ObjectName, HealthCheck> {
@@ -85,8 +89,9 @@ impl Catalogue {
     /// Takes note of a Service; which has to be rendered again.
     pub(crate) fn service(&mut self, change: Change<Box<Service>>) -> ObjectName {
         match change {
-            Change::Set(service) => {
+            Change::Set(mut service) => {
                 let name = service.metadata.object_name();
+                strip(&mut service.metadata, &[PROXY_NAME_LABEL]);
                 self.services.insert(name.clone(), service);
                 name
             }
@@ -117,15 +122,24 @@ impl Catalogue {
             touched.push(before);
         }
         if let (Some(service), Some(now)) = (service, now) {
-            self.slices.entry(service.clone()).or_default().insert(slice, Box::new(now));
+            self.keep_slice(service.clone(), now);
             touched.push(service);
         }
         touched
     }
 
+    fn keep_slice(&mut self, service: ObjectName, mut slice: EndpointSlice) {
+        strip(&mut slice.metadata, &[]);
+        slice.endpoints.shrink_to_fit();
+        slice.endpoints.iter_mut().for_each(|endpoint| endpoint.addresses.shrink_to_fit());
+        let (slices, slice) = (self.slices.entry(service).or_default(), Box::new(slice));
+        slices.retain(|other| other.metadata.name != slice.metadata.name);
+        slices.insert(slices.partition_point(|other| other.metadata.name < slice.metadata.name), slice);
+    }
+
     fn drop_slice(&mut self, service: &ObjectName, slice: &ObjectName) {
         if let Some(slices) = self.slices.get_mut(service) {
-            slices.remove(slice);
+            slices.retain(|other| other.metadata.name != slice.name);
             if slices.is_empty() {
                 self.slices.remove(service);
             }
@@ -137,42 +151,44 @@ impl Catalogue {
         let viewpoint = Viewpoint { node: &around.own.name, zone: around.zone, serving: &around.own.serving };
         let computed = match self.services.get(name) {
             Some(service) => {
-                let slices = self.slices.get(name).into_iter().flat_map(BTreeMap::values).map(Box::as_ref);
+                let slices = self.slices.get(name).into_iter().flatten().map(Box::as_ref);
                 proxy::compute(service, slices, &viewpoint)
             }
             None => proxy::Computed::default(),
         };
         let mut problems: Vec<Problem> = computed.errors.into_iter().map(Problem::Field).collect();
         let own = around.own.own_addresses();
-        let mut before = self.rendered.remove(name).unwrap_or_default();
-        let mut now = BTreeMap::new();
-        for port in computed.ports.into_iter().map(Box::new) {
-            let (key, old) = (key(&port), before.remove(&key(&port)));
+        let mut before = self.rendered.remove(name).unwrap_or_default().into_vec();
+        let mut now = Vec::new();
+        for port in computed.ports {
+            let key = ServiceKey::of(&port);
+            let old = before.iter().position(|old| old.key == key).map(|place| before.swap_remove(place));
+            let (key, old) = old.map_or((key, None), |old| (old.key, Some(old.port)));
             // More endpoints than fit are a problem that stays; nothing else of a port that did not change is news.
             if old.as_ref() == Some(&port) && port.endpoints.len() <= ServiceGroup::MAX_ENDPOINTS {
-                now.insert(key, port);
+                now.push(Served { key, port });
                 continue;
             }
-            let owner = Owner::Service(key.clone());
-            match self.renderer.render(around.pipeline, &port, &own) {
+            let owner = Owner::Service(Arc::clone(&key));
+            match self.renderer.render(around.pipeline, &key, &port, &own) {
                 Ok(rendered) => {
                     if rendered.left_out > 0 {
-                        problems.push(Problem::Endpoints(key.clone(), rendered.left_out));
+                        problems.push(Problem::Endpoints(Arc::clone(&key), rendered.left_out));
                     }
                     around.switch.set_groups(&owner, rendered.groups);
                     around.switch.set_flows(&owner, rendered.flows);
                 }
-                Err(exhausted) => problems.push(Problem::Groups(key.clone(), exhausted)),
+                Err(exhausted) => problems.push(Problem::Groups(Arc::clone(&key), exhausted)),
             }
-            self.versions.count(old.as_deref(), Some(&port));
-            now.insert(key, port);
+            self.versions.count(old.as_ref(), Some(&port));
+            now.push(Served { key, port });
         }
-        for (key, port) in before {
+        for Served { key, port } in before {
             self.renderer.forget(&key);
             around.switch.remove(&Owner::Service(key));
             self.versions.count(Some(&port), None);
         }
-        replace(&mut self.rendered, name, (!now.is_empty()).then_some(now));
+        replace(&mut self.rendered, name, (!now.is_empty()).then_some(now.into()));
         replace(&mut self.problems, name, (!problems.is_empty()).then_some(problems));
         if replace(&mut self.health_checks, name, computed.health_check) {
             self.versions.health_checks += 1;
@@ -182,10 +198,20 @@ impl Catalogue {
 
 impl Versions {
     fn count(&mut self, before: Option<&ServicePort>, now: Option<&ServicePort>) {
-        let frontends = |port: Option<&ServicePort>| port.map(|port| port.frontends.clone()).unwrap_or_default();
         self.frontends += u64::from(frontends(before) != frontends(now));
         self.udp += u64::from(connections::knowledge(before) != connections::knowledge(now));
     }
+}
+
+fn frontends(port: Option<&ServicePort>) -> Option<&[Frontend]> {
+    port.map(|port| port.frontends.as_ref())
+}
+
+/// Forgets what is not looked at here: all but a name and some labels.
+fn strip(metadata: &mut Metadata, labels: &[&str]) {
+    let Metadata { name, namespace, labels: all, .. } = std::mem::take(metadata);
+    let labels = all.into_iter().filter(|(key, _)| labels.contains(&key.as_str())).collect();
+    *metadata = Metadata { name, namespace, labels, ..Metadata::default() };
 }
 
 /// Whether that changed anything.

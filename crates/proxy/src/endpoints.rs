@@ -1,13 +1,13 @@
 //! Where connections go: of the endpoints that slices name, those that should get any.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use types::service::{EndpointHints, EndpointSlice, ServicePort, SliceEndpoint};
 use types::{InvalidField, ObjectName};
 
-use crate::Endpoint;
 use crate::viewpoint::Viewpoint;
+use crate::{Endpoint, ordered};
 
 /// How an endpoint is; the better the greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -93,17 +93,17 @@ fn pod_of(endpoint: &SliceEndpoint) -> Option<ObjectName> {
 /// Endpoints by who may be meant.
 #[derive(Debug, Default)]
 pub(crate) struct Chosen {
-    pub(crate) anywhere: BTreeSet<Endpoint>,
-    pub(crate) here: BTreeSet<Endpoint>,
+    pub(crate) anywhere: Box<[Endpoint]>,
+    pub(crate) here: Box<[Endpoint]>,
 }
 
 /// Chooses, for policy `Cluster` where `anywhere`, for policy `Local` where `here`: those that are ready, and while there are
 /// none, those that are about to end.
 pub(crate) fn choose(candidates: &[Candidate<'_>], viewpoint: &Viewpoint<'_>, anywhere: bool, here: bool) -> Chosen {
     let near = nearness(candidates, viewpoint);
-    let of = |condition: Condition, wanted: &dyn Fn(&Candidate<'_>) -> bool| -> BTreeSet<Endpoint> {
+    let of = |condition: Condition, wanted: &dyn Fn(&Candidate<'_>) -> bool| -> Box<[Endpoint]> {
         let chosen = candidates.iter().filter(|c| c.condition == condition && wanted(c));
-        chosen.map(|c| c.endpoint.clone()).collect()
+        ordered(chosen.map(|c| c.endpoint.clone()))
     };
     let ready_or_ending = |ready: &dyn Fn(&Candidate<'_>) -> bool, ending: &dyn Fn(&Candidate<'_>) -> bool| {
         let chosen = of(Condition::Ready, ready);

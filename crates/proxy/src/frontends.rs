@@ -77,12 +77,7 @@ impl Reader<'_> {
 }
 
 /// The ways into a port in one family; none if the Service has no cluster IP of it.
-pub(crate) fn frontends(
-    spec: &ServiceSpec,
-    port: &ServicePort,
-    addresses: &Addresses,
-    ipv6: bool,
-) -> BTreeSet<Frontend> {
+pub(crate) fn frontends(spec: &ServiceSpec, port: &ServicePort, addresses: &Addresses, ipv6: bool) -> Box<[Frontend]> {
     let of_family = |ip: &&IpAddr| ip.is_ipv6() == ipv6;
     let (internal, external) = (spec.internal_traffic_policy == "Local", spec.external_traffic_policy == "Local");
     // By what a client sees: an address that is both external and the load balancer's is one way in, with the ranges.
@@ -92,7 +87,7 @@ pub(crate) fn frontends(
         add(FrontendKind::ClusterIp(*ip), port.port, internal, None);
     }
     if !addresses.cluster.iter().any(|ip| of_family(&ip)) {
-        return BTreeSet::new();
+        return Box::default();
     }
     for ip in addresses.external.iter().filter(of_family) {
         add(FrontendKind::External(*ip), port.port, external, None);

@@ -85,16 +85,16 @@ pub struct ServicePort {
     pub ipv6: bool,
     /// How long a client keeps its endpoint, in seconds; what a switch can count.
     pub affinity: Option<u32>,
-    /// The ways in.
-    pub frontends: BTreeSet<Frontend>,
+    /// The ways in. These lists are in order and name each once; a cluster has thousands of ports, and sets have room to spare.
+    pub frontends: Box<[Frontend]>,
     /// Where they lead if any Node will do.
-    pub endpoints: BTreeSet<Endpoint>,
+    pub endpoints: Box<[Endpoint]>,
     /// Where they lead if only this Node will do. Not always some of [`ServicePort::endpoints`]: one that is about to end
     /// takes connections while it is the only one here, though others elsewhere are ready.
-    pub local_endpoints: BTreeSet<Endpoint>,
+    pub local_endpoints: Box<[Endpoint]>,
     /// All endpoints that answer, wherever they are and whether or not they get new connections from here: what a
     /// connection that there is may go on to.
-    pub serving: BTreeSet<SocketAddr>,
+    pub serving: Box<[SocketAddr]>,
 }
 
 impl ServicePort {
@@ -170,7 +170,7 @@ pub fn compute<'a>(
                 frontends,
                 endpoints: chosen.anywhere,
                 local_endpoints: chosen.here,
-                serving: candidates.iter().map(Candidate::socket).collect(),
+                serving: ordered(candidates.iter().map(Candidate::socket)),
             });
         }
         local_ready = local_ready.max(ready_here.len());
@@ -182,6 +182,14 @@ pub fn compute<'a>(
     // An address that two ports have in common is wrong once.
     computed.errors.dedup();
     computed
+}
+
+/// In order, each once.
+fn ordered<T: Ord>(all: impl Iterator<Item = T>) -> Box<[T]> {
+    let mut all: Vec<T> = all.collect();
+    all.sort();
+    all.dedup();
+    all.into()
 }
 
 fn affinity(service: &Service) -> Option<u32> {

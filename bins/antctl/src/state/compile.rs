@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use anyhow::{Result, anyhow, bail};
-use node::{Own, local_addresses, node_addresses, rule_model};
+use node::{Own, ServiceKey, local_addresses, node_addresses, rule_model};
 use openflow::flow::Flow;
 use openflow::group::Group;
 use openflow::port::Port;
@@ -214,7 +214,7 @@ impl State {
                     "" => format!("Service {name}"),
                     port => format!("Service {name}:{port}"),
                 };
-                let rendered = services.render(pipeline, port, &own.own_addresses())?;
+                let rendered = services.render(pipeline, &ServiceKey::of(port), port, &own.own_addresses())?;
                 compiled.groups.extend(rendered.groups.into_iter().map(|group| (group, owner.clone())));
                 compiled.add(&owner, rendered.flows);
             }

@@ -33,7 +33,9 @@ impl UdpConnections {
         let mut known = Self { virtual_services, ..Self::default() };
         for port in ports.filter(|port| port.protocol == Protocol::Udp) {
             // Where two Services claim one address, the switch follows the first.
-            let mut leads = |at: SocketAddr| _ = known.frontends.entry(at).or_insert_with(|| port.serving.clone());
+            let mut leads = |at: SocketAddr| {
+                _ = known.frontends.entry(at).or_insert_with(|| port.serving.iter().copied().collect())
+            };
             for frontend in &port.frontends {
                 match frontend.kind {
                     FrontendKind::ClusterIp(ip) | FrontendKind::External(ip) => {
@@ -69,7 +71,7 @@ impl UdpConnections {
 }
 
 /// Ways in, and who answers.
-type Knowledge<'a> = (BTreeSet<(FrontendKind, u16)>, &'a BTreeSet<SocketAddr>);
+type Knowledge<'a> = (BTreeSet<(FrontendKind, u16)>, &'a [SocketAddr]);
 
 /// What is to be known of a port: no other change of it makes a connection stale.
 pub(super) fn knowledge(port: Option<&ServicePort>) -> Option<Knowledge<'_>> {

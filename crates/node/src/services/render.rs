@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use delta::{Exhausted, Ids, StableHasher, StableKey};
 use openflow::flow::Flow;
@@ -9,13 +10,12 @@ use openflow::group::Group;
 use pipeline::Pipeline;
 use pipeline::model::{Affinity, Endpoint, Frontend, FrontendKind, ServiceGroup};
 
-use super::key;
 use crate::owner::ServiceKey;
 
 /// The endpoints that a group chooses among.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct GroupKey {
-    service: ServiceKey,
+    service: Arc<ServiceKey>,
     /// Whether those of this Node only.
     nearby: bool,
 }
@@ -57,6 +57,7 @@ impl Services {
     pub fn render(
         &mut self,
         pipeline: &Pipeline,
+        key: &Arc<ServiceKey>,
         port: &proxy::ServicePort,
         own: &BTreeSet<IpAddr>,
     ) -> Result<Rendered, Exhausted> {
@@ -71,7 +72,7 @@ impl Services {
         let is_external = |f: &&proxy::Frontend| !matches!(f.kind, proxy::FrontendKind::ClusterIp(_));
         let (mut groups, mut used) = (BTreeMap::new(), BTreeSet::new());
         for (nearby, all) in [(false, &port.endpoints), (true, &port.local_endpoints)] {
-            let key = GroupKey { service: key(port), nearby };
+            let key = GroupKey { service: Arc::clone(key), nearby };
             let chosen = fitting(all, own);
             rendered.left_out = rendered.left_out.max(all.len() - chosen.len());
             let endpoints: BTreeSet<Endpoint> = chosen.into_iter().map(endpoint).collect();
@@ -104,7 +105,7 @@ impl Services {
                 affinity: port.affinity.map(|seconds| Affinity { seconds }),
                 clients: written.clients.clone(),
             };
-            let cookie = cookie(port, written);
+            let cookie = cookie(key, written);
             rendered.flows.extend(pipeline.frontend(&frontend, cookie));
             if port.affinity.is_some() && !used.is_empty() {
                 rendered.flows.extend(pipeline.remembered(&frontend, &used, cookie));
@@ -114,9 +115,9 @@ impl Services {
     }
 
     /// A port is gone.
-    pub fn forget(&mut self, service: &ServiceKey) {
+    pub fn forget(&mut self, service: &Arc<ServiceKey>) {
         for nearby in [false, true] {
-            if let Some(id) = self.ids.release(&GroupKey { service: service.clone(), nearby }) {
+            if let Some(id) = self.ids.release(&GroupKey { service: Arc::clone(service), nearby }) {
                 self.ids.retired(id);
             }
         }
@@ -125,7 +126,7 @@ impl Services {
 
 /// As many endpoints as a group can have. Where there are more, each Node takes others, the same ones every time, and one that
 /// goes makes room for one: so together all are used, and hardly any client that is remembered loses its endpoint.
-fn fitting<'a>(all: &'a BTreeSet<proxy::Endpoint>, own: &BTreeSet<IpAddr>) -> Vec<&'a proxy::Endpoint> {
+fn fitting<'a>(all: &'a [proxy::Endpoint], own: &BTreeSet<IpAddr>) -> Vec<&'a proxy::Endpoint> {
     if all.len() <= ServiceGroup::MAX_ENDPOINTS {
         return all.iter().collect();
     }
@@ -143,9 +144,9 @@ fn fitting<'a>(all: &'a BTreeSet<proxy::Endpoint>, own: &BTreeSet<IpAddr>) -> Ve
 }
 
 /// A number that no other frontend has, and that is the same after a restart: what clients' choices were learned under.
-fn cookie(port: &proxy::ServicePort, frontend: &proxy::Frontend) -> u64 {
+fn cookie(key: &ServiceKey, frontend: &proxy::Frontend) -> u64 {
     let mut hash = StableHasher::default();
-    key(port).feed(&mut hash);
+    key.feed(&mut hash);
     match frontend.kind {
         proxy::FrontendKind::ClusterIp(ip) => hash.write(format!("cluster {ip}").as_bytes()),
         proxy::FrontendKind::NodePort { ipv6 } => hash.write(if ipv6 { b"node 6" } else { b"node 4" }),

@@ -7,7 +7,7 @@ use super::*;
 const THREE: [&str; 3] = ["10.0.0.1", "10.0.1.1", "10.0.2.1"];
 
 /// The last octet but one of the endpoints: 0 is on this Node.
-fn of(endpoints: &BTreeSet<Endpoint>) -> Vec<u8> {
+fn of(endpoints: &[Endpoint]) -> Vec<u8> {
     let octet = |endpoint: &Endpoint| match endpoint.address {
         IpAddr::V4(ip) => ip.octets()[2],
         IpAddr::V6(_) => unreachable!(),
