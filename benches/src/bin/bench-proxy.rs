@@ -59,7 +59,7 @@ fn main() -> Result<()> {
     figure("one-change", "ms", |measured| measured.change * 1e3, Goal::Ours(5.0));
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     figure("rss", "MB", |measured| measured.rss as f64 / 1e6, Goal::Ratio(0.5));
-    datapath(&node)
+    datapath(&node).with_context(log)
 }
 
 struct Measured {
@@ -197,9 +197,13 @@ fn exchange(stream: &mut TcpStream) -> Result<()> {
     Ok(())
 }
 
+fn connect(to: SocketAddr) -> Result<TcpStream> {
+    TcpStream::connect_timeout(&to, Duration::from_secs(1)).with_context(|| format!("a connection to {to}"))
+}
+
 /// Requests a second on one connection.
 fn requests(to: SocketAddr, time: Duration) -> Result<f64> {
-    let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(1))?;
+    let mut stream = connect(to)?;
     stream.set_nodelay(true)?;
     exchange(&mut stream)?;
     a_second(time, || exchange(&mut stream))
@@ -207,7 +211,7 @@ fn requests(to: SocketAddr, time: Duration) -> Result<f64> {
 
 /// Connections a second, with one request each.
 fn connections(to: SocketAddr, time: Duration) -> Result<f64> {
-    a_second(time, || exchange(&mut TcpStream::connect_timeout(&to, Duration::from_secs(1))?))
+    a_second(time, || exchange(&mut connect(to)?))
 }
 
 fn a_second(time: Duration, mut work: impl FnMut() -> Result<()>) -> Result<f64> {

@@ -22,7 +22,7 @@ use crate::host;
 use crate::owner::{Owner, ServiceKey};
 use crate::peers::{PeerNode, peers};
 use crate::policies::Policies;
-use crate::services::{Catalogue, Surroundings, UdpConnections, Versions};
+use crate::services::{Catalogue, Connections, Surroundings, Versions};
 
 /// The label with the zone that a Node is in.
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
@@ -162,9 +162,9 @@ impl Brain {
         self.services.versions()
     }
 
-    /// Which connections of UDP the switch and the host should forget; nothing while it is not known.
-    pub fn udp_connections(&self) -> Option<UdpConnections> {
-        self.knows_services().then(|| UdpConnections::new(&self.own, self.services.ports()))
+    /// Which connections the switch and the host should forget; nothing while it is not known.
+    pub fn connections(&self) -> Option<Connections> {
+        self.knows_services().then(|| Connections::new(&self.own, self.services.ports()))
     }
 
     /// What load balancers ask this Node, by Service.

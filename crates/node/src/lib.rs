@@ -2,7 +2,7 @@
 //!
 //! *Role.* [`Brain`] takes what happens, one [`Event`] after the other, and keeps two descriptions up to date: the flows and
 //! groups of the bridge ([`Brain::switch`]) and the addresses, routes, neighbours and firewall of the host ([`Brain::host`]).
-//! Beside them it says which connections are out of date ([`Brain::udp_connections`]) and what load balancers are told
+//! Beside them it says which connections are out of date ([`Brain::connections`]) and what load balancers are told
 //! ([`Brain::health_checks`]). Whoever owns it carries them out.
 //!
 //! *Invariants.* The descriptions depend on what is true now, never on the order in which it became known. An event recompiles
@@ -30,4 +30,4 @@ pub use owner::{Owner, ServiceKey};
 pub use peers::{PeerNode, peers};
 pub use policies::rule_model;
 pub use refusal::refusal;
-pub use services::{Rendered, Services, UdpConnections, Versions};
+pub use services::{Connections, Rendered, Services, Versions};

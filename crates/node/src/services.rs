@@ -3,7 +3,7 @@
 mod connections;
 mod render;
 
-pub use connections::UdpConnections;
+pub use connections::Connections;
 pub use render::{Rendered, Services};
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ use crate::owner::{Owner, ServiceKey};
 pub(crate) struct Catalogue {
     services: BTreeMap<ObjectName, Box<Service>>,
     /// By Service, in order of their names. A list, as what follows: a map has room for eleven, and most Services have one.
-    slices: BTreeMap<ObjectName, Vec<Box<EndpointSlice>>>,
+    slices: BTreeMap<ObjectName, Vec<EndpointSlice>>,
     /// The Service that each slice is of.
     slice_owners: BTreeMap<ObjectName, ObjectName>,
     renderer: Services,
@@ -49,8 +49,8 @@ struct Served {
 pub struct Versions {
     /// Of frontends, which the host leads to the bridge.
     pub frontends: u64,
-    /// Of where UDP goes, which connections may remember otherwise.
-    pub udp: u64,
+    /// Of where connections go, which they may remember otherwise.
+    pub connections: u64,
     /// Of what load balancers are told.
     pub health_checks: u64,
 }
@@ -132,8 +132,9 @@ impl Catalogue {
         strip(&mut slice.metadata, &[]);
         slice.endpoints.shrink_to_fit();
         slice.endpoints.iter_mut().for_each(|endpoint| endpoint.addresses.shrink_to_fit());
-        let (slices, slice) = (self.slices.entry(service).or_default(), Box::new(slice));
+        let slices = self.slices.entry(service).or_default();
         slices.retain(|other| other.metadata.name != slice.metadata.name);
+        slices.reserve_exact(1);
         slices.insert(slices.partition_point(|other| other.metadata.name < slice.metadata.name), slice);
     }
 
@@ -151,7 +152,7 @@ impl Catalogue {
         let viewpoint = Viewpoint { node: &around.own.name, zone: around.zone, serving: &around.own.serving };
         let computed = match self.services.get(name) {
             Some(service) => {
-                let slices = self.slices.get(name).into_iter().flatten().map(Box::as_ref);
+                let slices = self.slices.get(name).into_iter().flatten();
                 proxy::compute(service, slices, &viewpoint)
             }
             None => proxy::Computed::default(),
@@ -199,7 +200,7 @@ impl Catalogue {
 impl Versions {
     fn count(&mut self, before: Option<&ServicePort>, now: Option<&ServicePort>) {
         self.frontends += u64::from(frontends(before) != frontends(now));
-        self.udp += u64::from(connections::knowledge(before) != connections::knowledge(now));
+        self.connections += u64::from(connections::knowledge(before) != connections::knowledge(now));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Forgets connections of UDP that lead to endpoints that are gone, in the switch and on the host, each at its own pace.
+//! Forgets connections that are not what Services are now, in the switch and on the host, each at its own pace.
 
 mod on_host;
 mod switch;
@@ -52,7 +52,7 @@ pub(crate) async fn forget_stale(engine: Engine, mut tracked: Tracked) {
                     info!(
                         of,
                         forgotten = round.forgotten,
-                        "connections of UDP to endpoints that are gone were forgotten"
+                        "connections that are not what Services are now were forgotten"
                     );
                 }
                 backoff.reset();
@@ -66,14 +66,14 @@ pub(crate) async fn forget_stale(engine: Engine, mut tracked: Tracked) {
                         of,
                         error,
                         ?delay,
-                        "cannot forget connections of UDP to endpoints that are gone; trying again"
+                        "cannot forget connections that are not what Services are now; trying again"
                     );
                 } else {
                     debug!(
                         of,
                         error,
                         ?delay,
-                        "cannot forget connections of UDP to endpoints that are gone; trying again"
+                        "cannot forget connections that are not what Services are now; trying again"
                     );
                 }
                 Instant::now() + delay
@@ -94,7 +94,7 @@ impl Tracked {
     /// The version of what connections are compared with.
     fn version(&self, of: Versions) -> u64 {
         match self {
-            Self::Switch(_) => of.udp,
+            Self::Switch(_) => of.connections,
             // The host does not know endpoints.
             Self::Host(_) => of.frontends,
         }
@@ -104,7 +104,7 @@ impl Tracked {
     /// endpoint that is newer than what was known before, and lives.
     async fn forget(&mut self, engine: &Engine) -> Result<Round, String> {
         let look = async || {
-            let looked = engine.look(node::Brain::udp_connections).await.map_err(|stopped| stopped.to_string())?;
+            let looked = engine.look(node::Brain::connections).await.map_err(|stopped| stopped.to_string())?;
             looked.ok_or_else(|| "Services are not known yet".to_owned())
         };
         match self {

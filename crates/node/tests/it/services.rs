@@ -36,7 +36,7 @@ fn a_connection_of_udp_is_stale_if_no_endpoint_of_what_it_was_sent_to_answers_it
     let mut brain = synced(Mode::Encap);
     brain.handle(set_service(dns()));
     brain.handle(Event::EndpointSlice(Change::Set(dns_slice(&[5, 6]))));
-    let known = brain.udp_connections().unwrap();
+    let known = brain.connections().unwrap();
     for (sent_to, answered_by, mark, stale) in [
         ("10.96.0.1:53", "10.10.1.5:8080", SERVICE, false),
         ("10.96.0.1:53", "10.10.1.7:8080", SERVICE, true),
@@ -66,12 +66,31 @@ fn a_connection_of_udp_is_stale_if_no_endpoint_of_what_it_was_sent_to_answers_it
 }
 
 #[test]
-fn only_changes_of_udp_are_worth_a_look_at_connections() {
+fn a_connection_of_tcp_that_nobody_has_answered_is_lost_if_it_began_before_its_service() {
     let mut brain = synced(Mode::Encap);
-    let version = |brain: &Brain| brain.service_versions().udp;
+    brain.handle(set_service(service(2, 30080)));
+    brain.handle(set_service(dns()));
+    let known = brain.connections().unwrap();
+    for (sent_to, answered_by, lost) in [
+        ("10.96.0.2:80", "10.96.0.2:80", true),
+        ("10.96.0.2:80", "10.10.1.5:8080", false),
+        ("10.96.0.2:81", "10.96.0.2:81", false),
+        // That is UDP's.
+        ("10.96.0.1:53", "10.96.0.1:53", false),
+        ("10.10.1.5:8080", "10.10.1.5:8080", false),
+    ] {
+        assert_eq!(known.is_lost(at(sent_to), at(answered_by)), lost, "{sent_to} {answered_by}");
+    }
+}
+
+#[test]
+fn ways_in_and_endpoints_of_udp_are_worth_a_look_at_connections() {
+    let mut brain = synced(Mode::Encap);
+    let version = |brain: &Brain| brain.service_versions().connections;
     brain.handle(set_service(service(2, 0)));
+    assert_eq!(version(&brain), 1);
     brain.handle(Event::EndpointSlice(Change::Set(slice(2, &[5]))));
-    assert_eq!(version(&brain), 0);
+    assert_eq!(version(&brain), 1, "who answers a connection of TCP is its own matter");
     brain.handle(set_service(dns()));
     brain.handle(Event::EndpointSlice(Change::Set(dns_slice(&[5]))));
     let before = version(&brain);
@@ -87,14 +106,14 @@ fn a_connection_of_udp_stays_while_its_endpoint_answers_though_new_ones_go_elsew
     brain.handle(set_service(dns()));
     let is_stale = |brain: &Brain, pod: u8| {
         let answered_by = at(&format!("10.10.1.{pod}:8080"));
-        brain.udp_connections().unwrap().is_stale(at("10.96.0.1:53"), answered_by, SERVICE)
+        brain.connections().unwrap().is_stale(at("10.96.0.1:53"), answered_by, SERVICE)
     };
     let mut looks = 0;
     let mut tell = |slice: &EndpointSlice, service: Service, what: &str, stale: [bool; 2], worth_a_look: bool| {
         brain.handle(Event::EndpointSlice(Change::Set(slice.clone())));
         brain.handle(set_service(service));
         assert_eq!([is_stale(&brain, 5), is_stale(&brain, 6)], stale, "{what}");
-        let before = std::mem::replace(&mut looks, brain.service_versions().udp);
+        let before = std::mem::replace(&mut looks, brain.service_versions().connections);
         assert_eq!(looks > before, worth_a_look, "{what}");
     };
     let mut slice = dns_slice(&[5, 6]);
@@ -130,7 +149,7 @@ fn of_two_services_at_one_address_the_first_says_where_connections_lead() {
         brain.handle(set_service(service));
         brain.handle(Event::EndpointSlice(Change::Set(slice)));
     }
-    let known = brain.udp_connections().unwrap();
+    let known = brain.connections().unwrap();
     for sent_to in ["10.96.0.1:53", "169.254.0.253:30053", "192.168.77.1:30053"] {
         assert!(!known.is_stale(at(sent_to), at("10.10.1.5:8080"), SERVICE), "{sent_to}");
         assert!(known.is_stale(at(sent_to), at("10.10.1.6:8080"), SERVICE), "{sent_to}");

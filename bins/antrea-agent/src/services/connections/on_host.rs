@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use host::conntrack::{UdpConnection, forget_udp, list_udp};
-use node::UdpConnections;
+use node::Connections;
 
 use super::Round;
 
 /// Lists connections, looks at what is known then, and forgets those that are stale.
-pub(super) async fn forget(look: impl AsyncFnOnce() -> Result<UdpConnections, String>) -> Result<Round, String> {
+pub(super) async fn forget(look: impl AsyncFnOnce() -> Result<Connections, String>) -> Result<Round, String> {
     let began = Instant::now();
     let listed = blocking(list_udp).await?;
     let listing = began.elapsed();

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use node::UdpConnections;
+use node::Connections;
 use ovs::unixctl::{ConntrackEntry, ConntrackMatch, ConntrackProtocol, Control, Layer4, UnixctlError};
 use pipeline::DNAT_ZONES;
 
@@ -12,9 +12,12 @@ use super::Round;
 
 /// How long the switch may take to list its connections, or to forget one.
 const PATIENCE: Duration = Duration::from_secs(10);
+const TCP: u8 = 6;
 const UDP: u8 = 17;
+/// How far a connection of TCP is that nobody has answered.
+const UNANSWERED: &str = "SYN_SENT";
 
-/// A connection of UDP.
+/// A connection that may be stale: of UDP, or of TCP if nobody has answered it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Connection {
     /// What its first packet was sent to.
@@ -29,7 +32,7 @@ struct Connection {
 /// Lists connections, looks at what is known then, and forgets those that are stale.
 pub(super) async fn forget(
     run_dir: &Path,
-    look: impl AsyncFnOnce() -> Result<UdpConnections, String>,
+    look: impl AsyncFnOnce() -> Result<Connections, String>,
 ) -> Result<Round, String> {
     // Looked for each time: a switch that was restarted has another socket.
     let control = Control::vswitchd(run_dir, PATIENCE).map_err(|error| error.to_string())?;
@@ -37,7 +40,10 @@ pub(super) async fn forget(
     let mut stale = list(&control).await.map_err(|error| error.to_string())?;
     let listing = began.elapsed();
     let known = look().await?;
-    stale.retain(|one| known.is_stale(one.sent_to, one.answered_by, one.mark));
+    stale.retain(|one| match one.exactly.protocol {
+        Some(TCP) => known.is_lost(one.sent_to, one.answered_by),
+        _ => known.is_stale(one.sent_to, one.answered_by, one.mark),
+    });
     let forgotten = forget_these(&control, &stale).await.map_err(|error| error.to_string())?;
     Ok(Round { listing, forgotten })
 }
@@ -45,7 +51,7 @@ pub(super) async fn forget(
 async fn list(control: &Control) -> Result<Vec<Connection>, UnixctlError> {
     let mut all = Vec::new();
     for zone in DNAT_ZONES {
-        all.extend(control.conntrack_dump(None, Some(zone)).await?.iter().filter_map(|entry| udp(zone, entry)));
+        all.extend(control.conntrack_dump(None, Some(zone)).await?.iter().filter_map(|entry| connection(zone, entry)));
     }
     Ok(all)
 }
@@ -72,7 +78,12 @@ async fn forget_these(control: &Control, stale: &[Connection]) -> Result<usize, 
     }
 }
 
-fn udp(zone: u16, entry: &ConntrackEntry) -> Option<Connection> {
+fn connection(zone: u16, entry: &ConntrackEntry) -> Option<Connection> {
+    let protocol = match entry.protocol {
+        ConntrackProtocol::Udp => UDP,
+        ConntrackProtocol::Tcp if entry.state.as_deref() == Some(UNANSWERED) => TCP,
+        _ => return None,
+    };
     let (first, answer) = (&entry.original, &entry.reply);
     let (Layer4::Ports { src, dst }, Layer4::Ports { src: answering, .. }) = (first.layer4, answer.layer4) else {
         return None;
@@ -80,12 +91,12 @@ fn udp(zone: u16, entry: &ConntrackEntry) -> Option<Connection> {
     let exactly = ConntrackMatch {
         src: Some(first.src),
         dst: Some(first.dst),
-        protocol: Some(UDP),
+        protocol: Some(protocol),
         src_port: Some(src),
         dst_port: Some(dst),
         ..ConntrackMatch::default()
     };
-    (entry.protocol == ConntrackProtocol::Udp).then_some(Connection {
+    Some(Connection {
         sent_to: (first.dst, dst).into(),
         answered_by: (answer.src, answering).into(),
         mark: entry.mark,
@@ -150,7 +161,7 @@ mod tests {
         // No Service is known, so all connections to any are stale, but for the one that begins before it is asked.
         let look = async || {
             send(&ovs, &control, 54, 2).await;
-            Ok(UdpConnections::default())
+            Ok(Connections::default())
         };
         let round = forget(ovs.dir(), look).await.unwrap();
         assert_eq!((round.forgotten, ports(&control).await), (1, vec![54]));

@@ -1,11 +1,12 @@
 //! What happens to Services while they are used: connections spread, clients keep their endpoints, endpoints go.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use serde_json::json;
 use testkit::wait::until;
 
-use super::world::{World, answered_by, ask, connect, times, udp_socket};
+use super::world::{World, answered_by, ask, connect, connect_within, times, udp_socket};
 use super::{place, service, set_ingress};
 use crate::lab::PATIENCE;
 
@@ -111,6 +112,26 @@ fn datagrams_of_a_client_that_goes_on_sending_find_another_endpoint_when_theirs_
     assert!(ask(&early).is_err());
     world.set("dns", "UDP", &[7002]);
     assert_eq!(answered_by(&early), 7002);
+}
+
+#[test]
+fn a_client_that_connects_before_there_is_a_service_is_served_when_there_is() {
+    let world = World::start("early", 1);
+    // Between two that there are, so that the Node does not tell the client that there is no such address.
+    world.service("far", "TCP", json!({"clusterIP": "10.96.255.1"}), 1);
+    let at: SocketAddr = "10.96.77.77:80".parse().unwrap();
+    let tracked = || world.lab.node("node-1", &["ovs-appctl", "dpctl/dump-conntrack"]).unwrap();
+    let port = std::thread::scope(|scope| {
+        // One packet is sent again after a second, and then ever more seldom: it is not a new connection that gets there.
+        let early = scope.spawn(|| connect_within(&world.client, at, PATIENCE).map(|(port, _)| port));
+        until("a connection that began", PATIENCE, || tracked().contains("dst=10.96.77.77,").then_some(())).unwrap();
+        world.service("web", "TCP", json!({"clusterIP": at.ip()}), 1);
+        early.join().unwrap().unwrap()
+    });
+    assert_eq!(port, 7000);
+    // Not by a detour, on which it would have the Node's address.
+    let detour = "reply=(src=10.96.77.77,";
+    assert!(!tracked().contains(detour), "{}", tracked());
 }
 
 #[test]
