@@ -26,7 +26,7 @@ use crate::owner::{Owner, ServiceKey};
 #[derive(Debug, Default)]
 pub(crate) struct Catalogue {
     services: BTreeMap<ObjectName, Box<Service>>,
-    /// By Service, in order of their names. A list, as what follows: a map has room for eleven, and most Services have one.
+    /// By Service, in order of the slices' names. A list, as what follows: a map has room for eleven, and most Services have one.
     slices: BTreeMap<ObjectName, Vec<EndpointSlice>>,
     /// The Service that each slice is of.
     slice_owners: BTreeMap<ObjectName, ObjectName>,
@@ -163,6 +163,10 @@ impl Catalogue {
         let mut now = Vec::new();
         for port in computed.ports {
             let key = ServiceKey::of(&port);
+            // An API that lets two ports have one name gets the first of them.
+            if now.last().is_some_and(|last: &Served| last.key == key) {
+                continue;
+            }
             let old = before.iter().position(|old| old.key == key).map(|place| before.swap_remove(place));
             let (key, old) = old.map_or((key, None), |old| (old.key, Some(old.port)));
             // More endpoints than fit are a problem that stays; nothing else of a port that did not change is news.
@@ -200,7 +204,7 @@ impl Catalogue {
 impl Versions {
     fn count(&mut self, before: Option<&ServicePort>, now: Option<&ServicePort>) {
         self.frontends += u64::from(frontends(before) != frontends(now));
-        self.connections += u64::from(connections::knowledge(before) != connections::knowledge(now));
+        self.connections += u64::from(connections::is_news(before, now));
     }
 }
 
@@ -208,7 +212,7 @@ fn frontends(port: Option<&ServicePort>) -> Option<&[Frontend]> {
     port.map(|port| port.frontends.as_ref())
 }
 
-/// Forgets what is not looked at here: all but a name and some labels.
+/// Forgets what is not looked at here: all but the name, the namespace and these labels.
 fn strip(metadata: &mut Metadata, labels: &[&str]) {
     let Metadata { name, namespace, labels: all, .. } = std::mem::take(metadata);
     let labels = all.into_iter().filter(|(key, _)| labels.contains(&key.as_str())).collect();

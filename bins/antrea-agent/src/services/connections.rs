@@ -1,4 +1,4 @@
-//! Forgets connections that are not what Services are now, in the switch and on the host, each at its own pace.
+//! Forgets connections that do not lead where their Service does, in the switch and on the host, each at its own pace.
 
 mod on_host;
 mod switch;
@@ -16,7 +16,7 @@ use crate::upkeep::Upkeep;
 
 /// Changes are gathered for so long.
 const PERIOD: Duration = Duration::from_millis(100);
-/// To list connections keeps a switch from forwarding: so much longer than a listing is the pause after it, at least.
+/// To list connections keeps a switch from forwarding: so much longer than a round is the pause after it, at least.
 const PAUSE: u32 = 10;
 
 /// Where connections are tracked.
@@ -30,8 +30,8 @@ pub(crate) enum Tracked {
 /// What came of listing connections once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Round {
-    /// How long the listing took.
-    listing: Duration,
+    /// How long the tracker was kept busy.
+    took: Duration,
     /// How many connections were forgotten.
     forgotten: usize,
 }
@@ -40,7 +40,7 @@ struct Round {
 pub(crate) async fn forget_stale(engine: Engine, mut tracked: Tracked) {
     let mut progress = engine.progress();
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
-    let mut done = None;
+    let (mut done, mut again) = (None, false);
     loop {
         let due = progress.wait_for(|now| now.ready && Some(tracked.version(now.services)) != done).await;
         // What changes from here on is a reason to look again.
@@ -52,29 +52,22 @@ pub(crate) async fn forget_stale(engine: Engine, mut tracked: Tracked) {
                     info!(
                         of,
                         forgotten = round.forgotten,
-                        "connections that are not what Services are now were forgotten"
+                        "forgot connections that do not lead where their Service does"
                     );
                 }
                 backoff.reset();
-                done = Some(version);
+                // What was under way meanwhile may have gone the old way: that is worth one more look.
+                again = round.forgotten > 0 && !again;
+                done = (!again).then_some(version);
                 Instant::now() + round.pause()
             }
             Err(error) => {
                 let delay = backoff.next_delay();
+                let what = "cannot forget connections that do not lead where their Service does; trying again";
                 if backoff.is_news() {
-                    warn!(
-                        of,
-                        error,
-                        ?delay,
-                        "cannot forget connections that are not what Services are now; trying again"
-                    );
+                    warn!(of, error, ?delay, "{what}");
                 } else {
-                    debug!(
-                        of,
-                        error,
-                        ?delay,
-                        "cannot forget connections that are not what Services are now; trying again"
-                    );
+                    debug!(of, error, ?delay, "{what}");
                 }
                 Instant::now() + delay
             }
@@ -127,7 +120,7 @@ impl Tracked {
 
 impl Round {
     fn pause(self) -> Duration {
-        PERIOD.max(self.listing * PAUSE)
+        PERIOD.max(self.took * PAUSE)
     }
 }
 
@@ -136,8 +129,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listing_that_takes_long_is_followed_by_a_pause_that_is_longer() {
-        let pause = |listing: u64| Round { listing: Duration::from_millis(listing), forgotten: 1 }.pause().as_millis();
+    fn a_round_that_takes_long_is_followed_by_a_pause_that_is_longer() {
+        let pause = |took: u64| Round { took: Duration::from_millis(took), forgotten: 1 }.pause().as_millis();
         assert_eq!([pause(0), pause(9), pause(11), pause(1000)], [100, 100, 110, 10_000]);
     }
 }

@@ -19,13 +19,13 @@ use types::meta::Protocol;
 
 use crate::addressing::Own;
 
-/// Where goes what is sent to Services.
+/// What is sent to Services, and where it goes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Connections {
     /// What clients connect to by UDP, and who answers there.
-    frontends: BTreeMap<SocketAddr, BTreeSet<SocketAddr>>,
-    /// What clients connect to by TCP.
-    tcp: BTreeSet<SocketAddr>,
+    udp: BTreeMap<SocketAddr, BTreeSet<SocketAddr>>,
+    /// What clients connect to by TCP, and what no endpoint has as its own address; in order.
+    tcp: Vec<SocketAddr>,
     /// NodePorts, as the host sees them.
     node_ports: BTreeSet<SocketAddr>,
     /// What the host translates NodePorts to.
@@ -37,43 +37,36 @@ impl Connections {
         let virtual_services = own.families().map(|address| address.virtual_service).collect();
         let mut known = Self { virtual_services, ..Self::default() };
         for port in ports {
-            if port.protocol == Protocol::Tcp {
-                known.tcp.extend(port.frontends.iter().filter_map(address));
-            }
-            if port.protocol != Protocol::Udp {
-                continue;
-            }
-            // Where two Services claim one address, the switch follows the first.
-            let serving = || port.serving.iter().copied().collect();
-            let mut leads = |at: SocketAddr| _ = known.frontends.entry(at).or_insert_with(serving);
             for frontend in &port.frontends {
-                match frontend.kind {
-                    FrontendKind::ClusterIp(ip) | FrontendKind::External(ip) => {
-                        leads((ip, frontend.port).into());
+                let ways_in = ways_in(own, frontend);
+                match port.protocol {
+                    Protocol::Tcp => known.tcp.extend(ways_in.filter(|at| !port.serving.contains(at))),
+                    Protocol::Udp => {
+                        // Where two Services claim one address, the switch follows the first.
+                        for at in ways_in {
+                            known.udp.entry(at).or_insert_with(|| port.serving.iter().copied().collect());
+                        }
+                        if let FrontendKind::NodePort { ipv6 } = frontend.kind {
+                            known.node_ports.extend(listening(own, frontend.port, ipv6));
+                        }
                     }
-                    FrontendKind::NodePort { ipv6 } => {
-                        let of_family = |ip: &IpAddr| ip.is_ipv6() == ipv6;
-                        let behind = own.families().flat_map(|address| [address.virtual_service, address.gateway]);
-                        let listening = own.node_port_addresses.iter().copied().filter(of_family);
-                        let at = |ip| SocketAddr::new(ip, frontend.port);
-                        known.node_ports.extend(listening.clone().map(at));
-                        listening.chain(behind.filter(of_family)).map(at).for_each(&mut leads);
-                    }
+                    _ => {}
                 }
             }
         }
+        known.tcp.sort_unstable();
         known
     }
 
     /// Whether the switch should forget a connection of TCP that nobody has answered: what its first packet was sent to, and who
     /// would answer it. Its mark says nothing: a packet that is sent again gets it that of a Service, but not its endpoint.
     pub fn is_lost(&self, sent_to: SocketAddr, answered_by: SocketAddr) -> bool {
-        self.tcp.contains(&sent_to) && sent_to == answered_by
+        sent_to == answered_by && self.tcp.binary_search(&sent_to).is_ok()
     }
 
     /// Whether the switch should forget a connection of UDP: what its first packet was sent to, who answers it, and its mark.
     pub fn is_stale(&self, sent_to: SocketAddr, answered_by: SocketAddr, mark: u32) -> bool {
-        match self.frontends.get(&sent_to) {
+        match self.udp.get(&sent_to) {
             Some(endpoints) => !endpoints.contains(&answered_by),
             None => CT_SERVICE.is_in(mark.into()),
         }
@@ -86,20 +79,36 @@ impl Connections {
     }
 }
 
-/// What a frontend has of its own; NodePorts of TCP are the host's to translate, and reach the switch translated.
-fn address(frontend: &Frontend) -> Option<SocketAddr> {
-    match frontend.kind {
-        FrontendKind::ClusterIp(ip) | FrontendKind::External(ip) => Some((ip, frontend.port).into()),
-        FrontendKind::NodePort { .. } => None,
-    }
+/// What the switch sees packets to a frontend sent to.
+fn ways_in<'a>(own: &'a Own, frontend: &Frontend) -> impl Iterator<Item = SocketAddr> + use<'a> {
+    let port = frontend.port;
+    let (address, ipv6) = match frontend.kind {
+        FrontendKind::ClusterIp(ip) | FrontendKind::External(ip) => (Some(SocketAddr::new(ip, port)), None),
+        FrontendKind::NodePort { ipv6 } => (None, Some(ipv6)),
+    };
+    let of_node = ipv6.into_iter().flat_map(move |ipv6| {
+        let behind = own.families().flat_map(|address| [address.virtual_service, address.gateway]);
+        let behind = behind.filter(move |ip| ip.is_ipv6() == ipv6).map(move |ip| SocketAddr::new(ip, port));
+        listening(own, port, ipv6).chain(behind)
+    });
+    address.into_iter().chain(of_node)
 }
 
-/// Ways in, and who answers.
-type Knowledge<'a> = (BTreeSet<(FrontendKind, u16)>, &'a [SocketAddr]);
+/// Where this Node listens for a NodePort.
+fn listening(own: &Own, port: u16, ipv6: bool) -> impl Iterator<Item = SocketAddr> {
+    let of_family = own.node_port_addresses.iter().filter(move |ip| ip.is_ipv6() == ipv6);
+    of_family.map(move |ip| SocketAddr::new(*ip, port))
+}
 
-/// What is to be known of a port: no other change of it makes a connection stale.
-pub(super) fn knowledge(port: Option<&ServicePort>) -> Option<Knowledge<'_>> {
-    let port = port.filter(|port| matches!(port.protocol, Protocol::Tcp | Protocol::Udp))?;
-    let answering = if port.protocol == Protocol::Udp { port.serving.as_ref() } else { &[] };
-    Some((port.frontends.iter().map(|frontend| (frontend.kind, frontend.port)).collect(), answering))
+/// Whether a change of a port can make a connection stale. One of TCP gets lost by what was not there before, and by nothing else.
+pub(super) fn is_news(before: Option<&ServicePort>, now: Option<&ServicePort>) -> bool {
+    let ways_in = |port: &ServicePort| -> BTreeSet<(FrontendKind, u16)> {
+        port.frontends.iter().map(|frontend| (frontend.kind, frontend.port)).collect()
+    };
+    let (known, new) = (before.map(ways_in).unwrap_or_default(), now.map(ways_in).unwrap_or_default());
+    match before.or(now).map(|port| port.protocol) {
+        Some(Protocol::Tcp) => !new.is_subset(&known),
+        Some(Protocol::Udp) => known != new || before.map(|port| &port.serving) != now.map(|port| &port.serving),
+        _ => false,
+    }
 }

@@ -68,12 +68,23 @@ fn a_connection_of_udp_is_stale_if_no_endpoint_of_what_it_was_sent_to_answers_it
 #[test]
 fn a_connection_of_tcp_that_nobody_has_answered_is_lost_if_it_began_before_its_service() {
     let mut brain = synced(Mode::Encap);
-    brain.handle(set_service(service(2, 30080)));
+    let mut web = service(2, 30080);
+    web.spec.external_ips = vec!["192.0.2.2".to_owned(), "192.168.77.1".to_owned()];
+    web.spec.ports[0].port = 8080;
+    brain.handle(set_service(web));
+    let mut on_host = slice(2, &[5]);
+    on_host.endpoints[0].addresses = vec!["192.168.77.1".to_owned()];
+    brain.handle(Event::EndpointSlice(Change::Set(on_host)));
     brain.handle(set_service(dns()));
     let known = brain.connections().unwrap();
     for (sent_to, answered_by, lost) in [
-        ("10.96.0.2:80", "10.96.0.2:80", true),
-        ("10.96.0.2:80", "10.10.1.5:8080", false),
+        ("10.96.0.2:8080", "10.96.0.2:8080", true),
+        ("10.96.0.2:8080", "192.168.77.1:8080", false),
+        ("192.168.77.1:30080", "192.168.77.1:30080", true),
+        ("169.254.0.253:30080", "169.254.0.253:30080", true),
+        ("192.0.2.2:8080", "192.0.2.2:8080", true),
+        // That is the endpoint, on the host's network.
+        ("192.168.77.1:8080", "192.168.77.1:8080", false),
         ("10.96.0.2:81", "10.96.0.2:81", false),
         // That is UDP's.
         ("10.96.0.1:53", "10.96.0.1:53", false),
@@ -91,6 +102,8 @@ fn ways_in_and_endpoints_of_udp_are_worth_a_look_at_connections() {
     assert_eq!(version(&brain), 1);
     brain.handle(Event::EndpointSlice(Change::Set(slice(2, &[5]))));
     assert_eq!(version(&brain), 1, "who answers a connection of TCP is its own matter");
+    brain.handle(Event::Service(Change::Gone(name("s2"))));
+    assert_eq!(version(&brain), 1, "nothing gets lost by what is gone");
     brain.handle(set_service(dns()));
     brain.handle(Event::EndpointSlice(Change::Set(dns_slice(&[5]))));
     let before = version(&brain);

@@ -11,15 +11,14 @@ use super::Round;
 pub(super) async fn forget(look: impl AsyncFnOnce() -> Result<Connections, String>) -> Result<Round, String> {
     let began = Instant::now();
     let listed = blocking(list_udp).await?;
-    let listing = began.elapsed();
     let known = look().await?;
     let is_stale = |one: &UdpConnection| known.is_stale_on_host(one.sent_to, one.answered_by);
     let stale: Vec<UdpConnection> = listed.into_iter().filter(is_stale).collect();
     if stale.is_empty() {
-        return Ok(Round { listing, forgotten: 0 });
+        return Ok(Round { took: began.elapsed(), forgotten: 0 });
     }
     let forgotten = blocking(move || forget_udp(&stale)).await?;
-    Ok(Round { listing, forgotten })
+    Ok(Round { took: began.elapsed(), forgotten })
 }
 
 async fn blocking<T: Send + 'static>(

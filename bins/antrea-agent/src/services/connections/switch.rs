@@ -29,6 +29,16 @@ struct Connection {
     exactly: ConntrackMatch,
 }
 
+impl Connection {
+    fn is_tcp(&self) -> bool {
+        self.exactly.protocol == Some(TCP)
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        (self.zone, &self.exactly) == (other.zone, &other.exactly)
+    }
+}
+
 /// Lists connections, looks at what is known then, and forgets those that are stale.
 pub(super) async fn forget(
     run_dir: &Path,
@@ -38,14 +48,21 @@ pub(super) async fn forget(
     let control = Control::vswitchd(run_dir, PATIENCE).map_err(|error| error.to_string())?;
     let began = Instant::now();
     let mut stale = list(&control).await.map_err(|error| error.to_string())?;
-    let listing = began.elapsed();
     let known = look().await?;
-    stale.retain(|one| match one.exactly.protocol {
-        Some(TCP) => known.is_lost(one.sent_to, one.answered_by),
-        _ => known.is_stale(one.sent_to, one.answered_by, one.mark),
+    stale.retain(|one| {
+        if one.is_tcp() {
+            known.is_lost(one.sent_to, one.answered_by)
+        } else {
+            known.is_stale(one.sent_to, one.answered_by, one.mark)
+        }
     });
+    if stale.iter().any(Connection::is_tcp) {
+        // One that has been answered meanwhile works, by whatever way; the switch does not look at that when it forgets.
+        let listed = list(&control).await.map_err(|error| error.to_string())?;
+        stale.retain(|one| !one.is_tcp() || listed.iter().any(|now| now.is(one)));
+    }
     let forgotten = forget_these(&control, &stale).await.map_err(|error| error.to_string())?;
-    Ok(Round { listing, forgotten })
+    Ok(Round { took: began.elapsed(), forgotten })
 }
 
 async fn list(control: &Control) -> Result<Vec<Connection>, UnixctlError> {
@@ -72,7 +89,7 @@ async fn forget_these(control: &Control, stale: &[Connection]) -> Result<usize, 
         return Ok(forgotten);
     }
     let listed = list(control).await?;
-    match refused.into_iter().find(|(one, _)| listed.contains(one)) {
+    match refused.into_iter().find(|(one, _)| listed.iter().any(|now| now.is(one))) {
         Some((_, error)) => Err(error),
         None => Ok(forgotten),
     }
@@ -152,6 +169,25 @@ mod tests {
         assert!(matches!(again, Err(UnixctlError::Refused { .. })), "{again:?}");
         let stale = [&ended[..], &alive[..]].concat();
         assert_eq!((forget_these(&control, &stale).await.unwrap(), ports(&control).await), (2, vec![]));
+    }
+
+    #[tokio::test]
+    async fn a_connection_of_tcp_may_be_stale_until_it_is_answered() {
+        let (ovs, control) = tracking();
+        let packet = |from: (&str, u16), to: (&str, u16), flags: &str| {
+            format!(
+                "in_port(1),eth(src=50:54:00:00:00:01,dst=50:54:00:00:00:02),eth_type(0x0800),\
+                 ipv4(src={},dst={},proto=6,tos=0,ttl=64,frag=no),tcp(src={},dst={}),tcp_flags({flags})",
+                from.0, to.0, from.1, to.1
+            )
+        };
+        let (client, service) = (("10.0.0.1", 1001), ("10.0.0.2", 80));
+        control.call("netdev-dummy/receive", &["p1", &packet(client, service, "syn")]).await.unwrap();
+        ovs.wait_captured("p2", 1).unwrap();
+        assert_eq!(ports(&control).await, [80]);
+        control.call("netdev-dummy/receive", &["p1", &packet(service, client, "syn|ack")]).await.unwrap();
+        ovs.wait_captured("p2", 2).unwrap();
+        assert_eq!(ports(&control).await, [0; 0]);
     }
 
     #[tokio::test]
