@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use serde_json::json;
 use testkit::wait::until;
 
-use super::world::{World, answered_by, ask, connect, connect_within, times, udp_socket};
+use super::world::{World, answered_by, ask, connect, connect_within, times, udp_socket, udp_socket_at};
 use super::{place, service, set_ingress};
 use crate::lab::PATIENCE;
 
@@ -32,8 +32,9 @@ fn connections_spread_evenly_and_clients_who_are_remembered_keep_their_endpoint(
     }
     assert_even(&counts, 10, 4.5);
     let mut counts = BTreeMap::new();
-    for _ in 0..connections {
-        *counts.entry(answered_by(&udp_socket(&world.client, udp))).or_insert(0) += 1;
+    // A port that comes again would be no new connection.
+    for port in (20_000..).take(connections) {
+        *counts.entry(answered_by(&udp_socket_at(&world.client, port, udp))).or_insert(0) += 1;
     }
     assert_even(&counts, 10, 4.5);
 

@@ -139,7 +139,12 @@ pub(super) fn answered_by(socket: &UdpSocket) -> u16 {
 }
 
 pub(super) fn udp_socket(from: &Netns, to: SocketAddr) -> UdpSocket {
-    let socket = from.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
+    udp_socket_at(from, 0, to)
+}
+
+/// One with a port of its own choice; 0 for any.
+pub(super) fn udp_socket_at(from: &Netns, port: u16, to: SocketAddr) -> UdpSocket {
+    let socket = from.run(|| UdpSocket::bind(("0.0.0.0", port))).unwrap().unwrap();
     socket.connect(to).unwrap();
     socket.set_read_timeout(Some(AGAIN)).unwrap();
     socket
