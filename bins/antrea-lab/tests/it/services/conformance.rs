@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Node, Service};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -115,6 +115,31 @@ fn services_change_their_type_their_ports_their_affinity_and_their_proxy() {
     world.until_leads(&world.client, web, &[7000, 7001, 7002]);
     condition(7001, true);
     world.until_leads(&world.client, web, &[7001]);
+
+    // Each zone has its own, if all know theirs; whoever is in no zone gets any.
+    let zone = |node: &str, zone: Value| {
+        let nodes: Api<Node> = Api::all(world.api.client.clone());
+        let label = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}});
+        world.api.wait(nodes.patch(node, &PatchParams::default(), &Patch::Merge(&label))).unwrap();
+    };
+    let hint = |port: u16, zone: &str| {
+        let mut slice = world.servers.slices("web", "TCP", &[port]).remove(0);
+        slice["endpoints"][0]["hints"] = json!({"forZones": [{"name": zone}]});
+        world.put(&slice);
+    };
+    zone("node-1", json!("a"));
+    for (port, zone) in [(7000, "a"), (7001, "b"), (7002, "a")] {
+        hint(port, zone);
+    }
+    world.until_leads(&world.client, web, &[7000, 7002]);
+    zone("node-1", json!("b"));
+    world.until_leads(&world.client, web, &[7001]);
+    zone("node-1", Value::Null);
+    world.until_leads(&world.client, web, &[7000, 7001, 7002]);
+    zone("node-1", json!("b"));
+    world.until_leads(&world.client, web, &[7001]);
+    world.set("web", "TCP", &[7000]);
+    world.until_leads(&world.client, web, &[7000, 7001, 7002]);
 }
 
 #[test]
