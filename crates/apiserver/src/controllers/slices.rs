@@ -226,6 +226,9 @@ fn slices(core: &Core, namespace: &str, service: &Value) -> Result<Vec<Wanted>, 
             if let Some(zone) = node.and_then(|node| at(node, "metadata.labels").get("topology.kubernetes.io/zone")) {
                 set(&mut endpoint, "zone", zone.clone());
             }
+            if let Some(hints) = hints(service, &endpoint) {
+                set(&mut endpoint, "hints", hints);
+            }
             let group = groups.entry(ports.to_string()).or_insert_with(|| (ports, Vec::new()));
             group.1.push(endpoint);
         }
@@ -241,6 +244,20 @@ fn slices(core: &Core, namespace: &str, service: &Value) -> Result<Vec<Wanted>, 
         }
     }
     Ok(slices)
+}
+
+/// Whom an endpoint is meant for, if its Service prefers those that are near.
+fn hints(service: &Value, endpoint: &Value) -> Option<Value> {
+    let preferred: &[_] = match text(service, "spec.trafficDistribution") {
+        "PreferClose" | "PreferSameZone" => &[("forZones", "zone")],
+        "PreferSameNode" => &[("forZones", "zone"), ("forNodes", "nodeName")],
+        _ => return None,
+    };
+    let named = |(field, of): &(&str, &str)| {
+        Some(at(endpoint, of)).filter(|name| !name.is_null()).map(|name| ((*field).to_owned(), json!([{"name": name}])))
+    };
+    let hints: serde_json::Map<String, Value> = preferred.iter().filter_map(named).collect();
+    (at(endpoint, "conditions.ready") == true && !hints.is_empty()).then(|| hints.into())
 }
 
 /// The Pods that a Service selects and that may run.

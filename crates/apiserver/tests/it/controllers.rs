@@ -71,6 +71,51 @@ async fn a_deployment_has_its_pods_and_a_service_finds_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_prefers_what_is_near_says_so_of_its_endpoints_as_kubernetes_does() {
+    let (server, _) = start(Options::default()).await;
+    let local = server.local();
+    let zone = json!({"topology.kubernetes.io/zone": "a"});
+    local.create("v1", "nodes", "", json!({"metadata": {"name": "in-a", "labels": zone}})).unwrap();
+    local.create("v1", "nodes", "", json!({"metadata": {"name": "nowhere"}})).unwrap();
+    for (pod, node, address, ready) in
+        [("p1", "in-a", "10.0.0.1", "True"), ("p2", "nowhere", "10.0.0.2", "True"), ("p3", "in-a", "10.0.0.3", "False")]
+    {
+        let spec = json!({"nodeName": node, "containers": [{"name": "c", "image": "a:1"}]});
+        let metadata = json!({"name": pod, "labels": {"app": "web"}});
+        local.create("v1", "pods", "default", json!({"metadata": metadata, "spec": spec})).unwrap();
+        let status = json!({"podIP": address, "phase": "Running", "conditions": [{"type": "Ready", "status": ready}]});
+        local.patch("v1", "pods", "default", pod, "status", Patch::Merge, &json!({"status": status})).unwrap();
+    }
+    let spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80}]});
+    local.create("v1", "services", "default", json!({"metadata": {"name": "web"}, "spec": spec})).unwrap();
+    let (in_a, on_node) = (json!([{"name": "a"}]), |node: &str| json!([{"name": node}]));
+    for (distribution, expected) in [
+        (Value::Null, [Value::Null, Value::Null]),
+        (json!("PreferSameZone"), [json!({"forZones": in_a}), Value::Null]),
+        (
+            json!("PreferSameNode"),
+            [json!({"forZones": in_a, "forNodes": on_node("in-a")}), json!({"forNodes": on_node("nowhere")})],
+        ),
+        (json!("PreferClose"), [json!({"forZones": in_a}), Value::Null]),
+        (Value::Null, [Value::Null, Value::Null]),
+    ] {
+        let patch = json!({"spec": {"trafficDistribution": distribution}});
+        local.patch("v1", "services", "default", "web", "", Patch::Merge, &patch).unwrap();
+        let what = format!("hints of {distribution}");
+        until(&local, ("discovery.k8s.io/v1", "endpointslices"), &what, |slices| {
+            let of = |address: &str| {
+                let endpoints = slices.iter().filter_map(|slice| slice["endpoints"].as_array()).flatten();
+                endpoints.filter(|endpoint| endpoint["addresses"][0] == address).map(|e| e["hints"].clone()).next()
+            };
+            // Nobody is sent to one that is not ready.
+            [of("10.0.0.1"), of("10.0.0.2"), of("10.0.0.3")]
+                == [Some(expected[0].clone()), Some(expected[1].clone()), Some(Value::Null)]
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_set_has_a_pod_on_every_node() {
     let (server, _) = start(Options::default()).await;
     let local = server.local();
