@@ -118,6 +118,7 @@ impl Twins {
         self.ovs.ofctl_stdin(["bundle", BRIDGE, "-"], &(bundle.clone() + &sentinel)).with_context(|| bundle.clone())?;
         self.ovs.control("dpctl/flush-conntrack", &[])?;
         self.ovs.control("fdb/flush", &[BRIDGE])?;
+        self.ovs.settle()?;
         let ports = self.ports.iter().map(|port| Port(port.number)).chain([Port::LOCAL]);
         self.simulators = vec![Simulator::new(flows.iter().cloned(), groups.iter().cloned()).with_ports(ports)];
         self.installed = bundle;

@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use super::{Ovs, rpc};
 use crate::process::run;
+use crate::wait::{PATIENCE, until};
 
 /// Seconds after which a tool gives up, so that no test hangs.
 const TIMEOUT: &str = "--timeout=30";
@@ -38,6 +39,15 @@ impl Ovs {
     pub fn control(&self, command: &str, args: &[&str]) -> Result<String> {
         let answer = rpc::call(&self.vswitchd_ctl()?, command, args)?;
         Ok(answer.as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Makes sure that no packet is handled as it was before the last change of flows, which the datapath learns of with a
+    /// delay otherwise. A purge leaves out what somebody else has a look at just then, so one may not be enough.
+    pub fn settle(&self) -> Result<()> {
+        until("a datapath without flows", PATIENCE, || {
+            let settled = self.control("revalidator/purge", &[]).and_then(|_| self.control("dpctl/dump-flows", &[]));
+            settled.map(|flows| (!flows.contains("actions:")).then_some(())).transpose()
+        })?
     }
 
     /// Any other program with the environment of this sandbox, to be run by the caller.

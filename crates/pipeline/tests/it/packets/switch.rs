@@ -117,10 +117,9 @@ impl Bridge {
         self.settle();
     }
 
-    /// Makes sure that no packet is handled as it was before the last change of flows, which the datapath learns of with
-    /// a delay otherwise.
+    /// Makes sure that no packet is handled as it was before the last change of flows.
     pub(super) fn settle(&self) {
-        self.ovs.control("revalidator/purge", &[]).unwrap();
+        self.ovs.settle().unwrap();
     }
 
     /// Lets a frame arrive at a port, and returns all that the switch has sent because of it.

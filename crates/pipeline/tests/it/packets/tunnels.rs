@@ -82,7 +82,7 @@ impl Node {
         change(&mut self.cluster);
         self.client.clear();
         install(&mut self.client, &self.cluster);
-        self.ovs.control("revalidator/purge", &[]).unwrap();
+        self.ovs.settle().unwrap();
     }
 }
 
