@@ -24,7 +24,7 @@ use crate::addressing::Own;
 pub struct Connections {
     /// What clients connect to by UDP, and who answers there.
     udp: BTreeMap<SocketAddr, BTreeSet<SocketAddr>>,
-    /// What clients connect to by TCP, and what no endpoint has as its own address; in order.
+    /// What clients connect to by TCP, but for what is also an endpoint; in order.
     tcp: Vec<SocketAddr>,
     /// NodePorts, as the host sees them.
     node_ports: BTreeSet<SocketAddr>,
@@ -40,7 +40,7 @@ impl Connections {
             for frontend in &port.frontends {
                 let ways_in = ways_in(own, frontend);
                 match port.protocol {
-                    Protocol::Tcp => known.tcp.extend(ways_in.filter(|at| !port.serving.contains(at))),
+                    Protocol::Tcp => known.tcp.extend(ways_in.into_iter().filter(|at| !port.serving.contains(at))),
                     Protocol::Udp => {
                         // Where two Services claim one address, the switch follows the first.
                         for at in ways_in {
@@ -50,7 +50,7 @@ impl Connections {
                             known.node_ports.extend(listening(own, frontend.port, ipv6));
                         }
                     }
-                    _ => {}
+                    Protocol::Sctp => {}
                 }
             }
         }
@@ -80,18 +80,15 @@ impl Connections {
 }
 
 /// What the switch sees packets to a frontend sent to.
-fn ways_in<'a>(own: &'a Own, frontend: &Frontend) -> impl Iterator<Item = SocketAddr> + use<'a> {
-    let port = frontend.port;
-    let (address, ipv6) = match frontend.kind {
-        FrontendKind::ClusterIp(ip) | FrontendKind::External(ip) => (Some(SocketAddr::new(ip, port)), None),
-        FrontendKind::NodePort { ipv6 } => (None, Some(ipv6)),
-    };
-    let of_node = ipv6.into_iter().flat_map(move |ipv6| {
-        let behind = own.families().flat_map(|address| [address.virtual_service, address.gateway]);
-        let behind = behind.filter(move |ip| ip.is_ipv6() == ipv6).map(move |ip| SocketAddr::new(ip, port));
-        listening(own, port, ipv6).chain(behind)
-    });
-    address.into_iter().chain(of_node)
+fn ways_in(own: &Own, frontend: &Frontend) -> Vec<SocketAddr> {
+    match frontend.kind {
+        FrontendKind::ClusterIp(ip) | FrontendKind::External(ip) => vec![(ip, frontend.port).into()],
+        FrontendKind::NodePort { ipv6 } => {
+            let behind = own.families().flat_map(|address| [address.virtual_service, address.gateway]);
+            let behind = behind.filter(|ip| ip.is_ipv6() == ipv6).map(|ip| (ip, frontend.port).into());
+            listening(own, frontend.port, ipv6).chain(behind).collect()
+        }
+    }
 }
 
 /// Where this Node listens for a NodePort.
@@ -109,6 +106,6 @@ pub(super) fn is_news(before: Option<&ServicePort>, now: Option<&ServicePort>) -
     match before.or(now).map(|port| port.protocol) {
         Some(Protocol::Tcp) => !new.is_subset(&known),
         Some(Protocol::Udp) => known != new || before.map(|port| &port.serving) != now.map(|port| &port.serving),
-        _ => false,
+        Some(Protocol::Sctp) | None => false,
     }
 }
