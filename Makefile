@@ -1,4 +1,4 @@
-# The one entry: `make help` lists what there is.
+# Entry point for all tasks: `make help` lists them.
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -6,85 +6,102 @@ SHELL := /usr/bin/env bash
 CARGO ?= cargo
 
 .PHONY: help
-help: ## List every target with a line each
+help: ## List all targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: ## Install what is missing from Debian (fast and silent when nothing is)
+setup: ## Install missing Debian packages (fast when none is missing)
 	@scripts/setup
 
 .PHONY: build
-build: setup ## Build everything
+build: setup ## Build the workspace
 	$(CARGO) build --workspace --locked
 
 .PHONY: lab
-lab: setup ## Start a cluster of 3 Nodes on this machine, with a demo (LAB="--mode hybrid" and the like)
+lab: setup ## Start a cluster of 3 Nodes on this machine, with a demo (LAB="--mode hybrid" passes options)
 	@scripts/lab $(LAB)
 
 .PHONY: test
-test: setup ## Pass every test, on a fresh machine too
+test: setup ## Run all tests, on a fresh machine too
 	$(CARGO) test --workspace --locked
 	@scripts/left-out
 
 .PHONY: kubernetes
-kubernetes: setup ## Build the Kubernetes to test against, once: some 12 minutes on 2 cores
+kubernetes: setup ## Build Kubernetes and etcd for the tests, once: about 12 minutes on 2 cores
 	@scripts/kubernetes
 
 .PHONY: test-kubernetes
-test-kubernetes: kubernetes ## Pass the tests that need a real Kubernetes, too
+test-kubernetes: kubernetes ## Run the tests that need a real Kubernetes
 	$(CARGO) test --workspace --locked --lib --tests -- --ignored kubernetes
 
 .PHONY: lint
-lint: setup ## Check format and lints
+lint: setup ## Check formatting, spelling, lints and rustdoc
 	$(CARGO) fmt --all --check
+	@scripts/typos
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 
 .PHONY: format
 format: ## Format the sources
 	$(CARGO) fmt --all
 
 .PHONY: codegen
-codegen: ## Write what tests compare: code from .proto, the tables of configuration keys and of Services
+codegen: ## Write generated files: code from .proto, tables of configuration keys and Services
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p api --test it codegen
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-agent -p antrea-controller the_documentation_has_every_key
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-lab --test it every_service_is_reached
 
+.PHONY: language-budget
+language-budget: ## Lower the counts of words that CONTRIBUTING.md advises against
+	ANTREA_CODEGEN=1 $(CARGO) test --quiet --locked -p testkit the_language_stays_within_its_budget
+
+.PHONY: scenarios
+scenarios: ## Rewrite the golden files of scenarios/<area>/<case>/ (look at `git diff scenarios` before you commit)
+	ANTREA_CODEGEN=1 $(CARGO) test --locked -p simcluster --test it
+
 .PHONY: audit
-audit: ## Check licences, banned crates and sources of all dependencies
+audit: ## Check licences, banned crates, duplicate versions and sources of all dependencies
 	@scripts/cargo-tool cargo-deny 0.20.2
-	$(CARGO) deny --locked check licenses bans sources
+	$(CARGO) deny --locked check -D unmatched-skip licenses bans sources
 
 .PHONY: proptest-long
-proptest-long: setup ## The property tests against the real tools, 10,000 cases and more each (CASES=n)
+proptest-long: setup ## Property tests against the real tools, 20,000 cases each (CASES=n)
 	PROPTEST_CASES=$${CASES:-20000} $(CARGO) test --locked -p openflow -p ovsdb -p ovs -p delta
 
 .PHONY: simulator-long
-simulator-long: setup ## 100,000 packets through random Nodes, switch against simulator (PACKETS=n); 1,000 sets of policies (CASES=n)
+simulator-long: setup ## Simulator against the switch with 100,000 packets (PACKETS=n), 1,000 policy sets (CASES=n)
 	PACKETS=$${PACKETS:-100000} $(CARGO) test --locked -p simulator --test it random_nodes -- --nocapture
-	PROPTEST_CASES=$${CASES:-1000} $(CARGO) test --locked -p antctl flows_and_documentation -- --nocapture
+	PROPTEST_CASES=$${CASES:-1000} $(CARGO) test --locked -p simcluster flows_and_documentation -- --nocapture
 
 .PHONY: apiserver-long
-apiserver-long: setup ## Caches of kube-rs against the embedded API while connections are cut, for minutes (CHURN_SECONDS=n)
+apiserver-long: setup ## kube-rs caches against the embedded API with broken connections (CHURN_SECONDS=n)
 	CHURN_SECONDS=$${CHURN_SECONDS:-300} $(CARGO) test --locked -p apiserver --test it -- caches:: --nocapture
 
 .PHONY: agent-long
-agent-long: setup ## 500 Pods come to a Node and go, 32 at a time (PODS=n, AT_A_TIME=n)
+agent-long: setup ## Add and remove 500 Pods on one Node, 32 at a time (PODS=n, AT_A_TIME=n)
 	PODS=$${PODS:-500} AT_A_TIME=$${AT_A_TIME:-32} $(CARGO) test --locked -p antrea-agent --test it many_pods -- --nocapture
 
 .PHONY: lab-long
-lab-long: setup ## Agents killed 200 times, switches 20, agents and controllers 60 under policies (AGENT_KILLS=n SWITCH_KILLS=n POLICY_KILLS=n)
+lab-long: setup ## Kill agents 200 times and switches 20 times under traffic, agents and controllers 60 times under policy changes (AGENT_KILLS=n SWITCH_KILLS=n POLICY_KILLS=n)
 	$(CARGO) build --locked -p antrea-agent -p antrea-cni -p antrea-controller
 	AGENT_KILLS=$${AGENT_KILLS:-200} SWITCH_KILLS=$${SWITCH_KILLS:-20} POLICY_KILLS=$${POLICY_KILLS:-60} \
 	  $(CARGO) test --locked -p antrea-lab --test it -- --nocapture endurance outages
 
+.PHONY: red-team
+red-team: setup ## Attack labs in every mode, and the switch with 100,000 random frames; a table of outcomes (ATTACK=text MODE=name FRAMES=n)
+	$(CARGO) build --locked -p antrea-agent -p antrea-cni -p antrea-controller -p antrea-lab
+	RED_TEAM=long $(CARGO) test --locked -p antrea-lab --test it -- red_team --nocapture
+	FRAMES=$${FRAMES:-100000} $(CARGO) test --locked -p pipeline --test it -- hostile --nocapture
+	FRAMES=$${FRAMES:-100000} $(CARGO) test --locked -p simulator --test it -- hostile --nocapture
+
 .PHONY: services-long
-services-long: setup ## A Service of which 100 endpoints a second come and go for a minute, and 10,000 connections counted, as released
+services-long: setup ## Add and remove 100 endpoints per second for a minute, count 10,000 connections, kill agents (release build)
 	$(CARGO) build --release --locked -p antrea-agent -p antrea-cni -p antrea-controller -p antrea-lab
 	CHURN_SECONDS=$${CHURN_SECONDS:-60} CHURN_RATE=$${CHURN_RATE:-100} LATEST_MS=100 CONNECTIONS=10000 AGENT_KILLS=20 \
 		$(CARGO) test --release --locked -p antrea-lab --test it services:: -- --nocapture --test-threads=1
 
 .PHONY: policy-long
-policy-long: ## Random histories of a cluster, 10,000 steps and checked at every 100th (STEPS=n, SEED=n), 2,000 short ones (CASES=n)
+policy-long: ## Random cluster histories of 10,000 steps (STEPS=n, SEED=n), and 2,000 short ones (CASES=n)
 	STEPS=$${STEPS:-10000} PROPTEST_CASES=$${CASES:-2000} $(CARGO) test --locked -p policy -p node -- --nocapture churn history on_the_way
 
 .PHONY: fuzz
@@ -93,41 +110,41 @@ fuzz: setup ## Fuzz every decoder, a million executions each (RUNS=n)
 	@scripts/fuzz
 
 .PHONY: bench-ovs
-bench-ovs: setup ## Flows and groups to the switch, beside ovs-ofctl
+bench-ovs: setup ## Install flows and groups, compared with ovs-ofctl
 	$(CARGO) run --release --locked -p benches --bin bench-ovs
 
 .PHONY: bench-apiserver
-bench-apiserver: setup ## Pods made and watched, beside the real Kubernetes (PODS=n CLIENTS=n WATCHERS=n)
+bench-apiserver: setup ## Create and watch Pods in the embedded API, compared with kube-apiserver (PODS=n CLIENTS=n WATCHERS=n)
 	$(CARGO) run --release --locked -p benches --bin bench-apiserver
 
 .PHONY: bench-pipeline
-bench-pipeline: ## A large Node's flows, compiled from nothing and changed by one Pod
+bench-pipeline: ## Compile a large Node's flows, and add one Pod
 	$(CARGO) run --release --locked -p benches --bin bench-pipeline
 
 .PHONY: bench-cni
-bench-cni: setup ## CNI calls as a container runtime sees them, beside Debian's bridge plugin
+bench-cni: setup ## CNI ADD and DEL, compared with Debian's bridge plugin
 	$(CARGO) build --release --locked -p antrea-agent -p antrea-cni
 	$(CARGO) run --release --locked -p benches --bin bench-cni
 
 .PHONY: bench-agent
-bench-agent: setup ## Memory of an agent with few and with many Pods, and what it does when idle (SECONDS_IDLE=n)
+bench-agent: setup ## Memory of an agent with few and with many Pods, and its CPU when idle (SECONDS_IDLE=n)
 	$(CARGO) build --release --locked -p antrea-agent -p antrea-cni
 	$(CARGO) run --release --locked -p benches --bin bench-agent
 
 .PHONY: bench-proxy
-bench-proxy: setup ## Many Services beside kube-proxy, which `make kubernetes` builds; Pod to Service beside Pod to Pod (SERVICES=n)
+bench-proxy: setup ## 10,000 Services, compared with kube-proxy (`make kubernetes` builds it); Pod to Service against Pod to Pod (SERVICES=n)
 	$(CARGO) build --release --locked -p antrea-agent -p antrea-cni
 	$(CARGO) run --release --locked -p benches --bin bench-proxy
 
 .PHONY: bench-realize
-bench-realize: setup ## From a policy at the API until the switch enforces it, beside ovs-ofctl with the same flows
+bench-realize: setup ## Time from a policy in the API to the switch, compared with ovs-ofctl adding the same flows
 	$(CARGO) build --release --locked -p antrea-agent -p antrea-cni -p antrea-controller -p antrea-lab
 	$(CARGO) run --release --locked -p benches --bin bench-realize
 
 .PHONY: bench-policy
-bench-policy: ## What the controller computes at upstream's scales: time, memory, what one change costs
+bench-policy: ## Policy computation at the scales of Antrea's tests: time, memory, latency of one change
 	$(CARGO) run --release --locked -p benches --bin bench-policy
 
 .PHONY: clean
-clean: ## Remove what was built
+clean: ## Remove build output
 	$(CARGO) clean

@@ -1,14 +1,14 @@
-//! Many waiting times, and how long most of them were.
+//! A histogram of latencies.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Each power of two has this many buckets: a time is known to 2 percent.
+/// Buckets for each power of two: a time is known to 2 percent.
 const FINE: u64 = 64;
-/// The longest time that is told from longer ones: 2^32 µs, more than an hour.
+/// Longer times count as 2^32 µs, more than an hour.
 const POWERS: usize = 32;
 
-/// Counts times by their length; from several threads at once.
+/// Counts times by their length, from several threads at once.
 #[derive(Debug)]
 pub struct Latencies {
     buckets: Vec<AtomicU64>,
@@ -21,11 +21,11 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Counts a time.
+    /// Adds a time to its bucket.
     pub fn add(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1);
         let power = u64::from(micros.ilog2());
-        // What comes after the leading bit, as a part of the way to the next power.
+        // The bits after the leading one determine the bucket within the power of two.
         let part = (u128::from(micros - (1 << power)) * u128::from(FINE)) >> power;
         let index = power * FINE + u64::try_from(part).unwrap_or(0);
         let index = usize::try_from(index).unwrap_or(usize::MAX).min(self.buckets.len() - 1);
@@ -34,12 +34,12 @@ impl Latencies {
         }
     }
 
-    /// How many times were counted.
+    /// Number of times that were added.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|bucket| bucket.load(Relaxed)).sum()
     }
 
-    /// The time that a part (0.5, 0.99) of all times do not exceed, in seconds; zero of none.
+    /// The time in seconds that a part (0.5, 0.99) of all times do not exceed; zero if there are none.
     pub fn quantile(&self, part: f64) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
         let wanted = self.count() as f64 * part;
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn most_times_are_found_where_they_are() {
+    fn quantiles_are_those_of_the_added_times() {
         let latencies = Latencies::default();
         assert!(latencies.quantile(0.5).abs() < 1e-9);
         for millis in 1..=1000 {

@@ -1,10 +1,9 @@
-//! Measuring, and saying what was measured.
+//! Shared parts of the benchmarks: measurement and output of figures.
 //!
-//! *Role.* What the benchmarks share: a figure and how it is printed, the median of several runs, an allocator that knows
-//! how much memory was in use at most, and a Node with the released agent.
+//! *Role.* Figures and their output, medians, an allocator that counts memory, and a Node with the released agent.
 //!
-//! *Invariants.* A figure is a line: `figure=NAME ours=N[unit] peer=N[unit] ratio=N goal=N`. A goal that is missed is printed as
-//! missed, and the benchmark still ends well: it measures, it does not judge.
+//! *Invariants.* A figure is one line: `figure=NAME ours=N[unit] peer=N[unit] ratio=N goal=N`. A missed goal is printed
+//! as `missed`, and the benchmark still succeeds: it measures, it does not judge.
 //!
 //! *Not here.* Tests: nothing here asserts a speed.
 
@@ -18,7 +17,7 @@ pub mod streams;
 use std::fmt;
 use std::time::Duration;
 
-/// What a goal is about.
+/// The limit of a figure.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Goal {
     /// Ours divided by the peer's is at most this.
@@ -29,18 +28,18 @@ pub enum Goal {
     Ours(f64),
 }
 
-/// One measured figure.
+/// A measurement, compared with a peer and a goal.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figure {
-    /// Its name.
+    /// Name, as in the documentation of the benchmarks.
     pub name: &'static str,
-    /// The unit of both sides.
+    /// Unit of both sides, such as `s` or `MB`.
     pub unit: &'static str,
-    /// What we measured of ourselves.
+    /// The measurement of antrea-rs.
     pub ours: f64,
-    /// What we measured of the other side, where there is one.
+    /// The measurement of the compared program, if there is one.
     pub peer: Option<f64>,
-    /// The limit that we set ourselves, if there is one.
+    /// The goal, if there is one.
     pub goal: Option<Goal>,
 }
 
@@ -69,29 +68,29 @@ impl fmt::Display for Figure {
     }
 }
 
-/// Three digits are what a noisy machine can stand for.
+/// Three digits: more would be noise.
 fn short(value: f64) -> String {
     if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.3}") }
 }
 
-/// Prints a figure: it is what a benchmark is for.
+/// Prints a figure to standard output.
 #[expect(clippy::print_stdout, reason = "the figures are what these programs are for")]
 pub fn report(figure: &Figure) {
     println!("{figure}");
 }
 
-/// Says what is being measured.
+/// Prints the current step to standard error.
 #[expect(clippy::print_stderr, reason = "long work shows progress")]
 pub fn progress(what: &str) {
     eprintln!("bench: {what}");
 }
 
-/// The middle one of several measurements, in seconds; zero of none.
+/// The median of several measurements, in seconds; zero if there are none.
 pub fn median(times: &[Duration]) -> f64 {
     percentile(times, 50).as_secs_f64()
 }
 
-/// The measurement that so many percent of all do not exceed; zero of none.
+/// The measurement that this percentage of all do not exceed; zero if there are none.
 pub fn percentile(times: &[Duration], percent: usize) -> Duration {
     let mut sorted = times.to_vec();
     sorted.sort();
@@ -104,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_is_a_line_and_a_missed_goal_is_said() {
+    fn a_figure_is_one_line_and_a_missed_goal_is_printed() {
         let mut figure = Figure { name: "flows", unit: "s", ours: 0.5, peer: Some(1.0), goal: Some(Goal::Ratio(0.8)) };
         assert_eq!(figure.to_string(), "figure=flows ours=0.500s peer=1.000s ratio=0.500 goal=0.8");
         figure.ours = 0.9;

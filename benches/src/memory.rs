@@ -1,13 +1,13 @@
-//! How much memory is in use, and how much was at most.
+//! Memory in use, and its peak.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering::Relaxed};
 
-/// Sizes are told apart in steps of so many bytes, up to so many steps.
+/// Sizes are counted in steps of this many bytes, up to this many steps.
 const STEP: usize = 8;
 const STEPS: usize = 8192;
 
-/// The system's allocator, counting.
+/// The system allocator with counters.
 #[derive(Debug)]
 pub struct Counting {
     live: AtomicUsize,
@@ -23,7 +23,7 @@ impl Default for Counting {
 }
 
 impl Counting {
-    /// Nothing in use yet.
+    /// An allocator with counters at zero.
     pub const fn new() -> Self {
         Self {
             live: AtomicUsize::new(0),
@@ -38,22 +38,22 @@ impl Counting {
         self.live.load(Relaxed)
     }
 
-    /// Most bytes that were in use since the last [`Counting::reset_peak`].
+    /// Peak of the bytes in use since the last [`Counting::reset_peak`].
     pub fn peak(&self) -> usize {
         self.peak.load(Relaxed)
     }
 
-    /// Forgets the peak so far.
+    /// Sets the peak to the bytes in use now.
     pub fn reset_peak(&self) {
         self.peak.store(self.live(), Relaxed);
     }
 
-    /// Counts by size, too, or no more.
+    /// Turns counting by size on or off.
     pub fn count_sizes(&self, on: bool) {
         self.by_size.store(on, Relaxed);
     }
 
-    /// How many pieces of each size have come into use while sizes were counted, the largest first.
+    /// Allocations minus deallocations by size while sizes were counted, from the largest size.
     pub fn sizes(&self) -> impl Iterator<Item = (usize, isize)> {
         self.sizes.iter().enumerate().rev().map(|(step, count)| (step * STEP, count.load(Relaxed)))
     }
@@ -78,7 +78,7 @@ impl Counting {
     }
 }
 
-// Each call goes to the system's allocator unchanged.
+// Each call is forwarded to the system allocator unchanged.
 #[expect(unsafe_code, reason = "the trait is unsafe to implement; nothing is done to memory here")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -14,9 +14,9 @@ use testkit::{Netns, Ovs, Scratch, veth_pair};
 
 const NODE_IP: &str = "192.168.77.1";
 
-/// A Node without an agent yet: a namespace with Open vSwitch, and a Kubernetes API in it.
+/// A Node without an agent: a namespace with Open vSwitch and a Kubernetes API.
 pub struct Site {
-    // The order is the order of the end.
+    // Fields are dropped in this order.
     ovs: Ovs,
     _api_runtime: tokio::runtime::Runtime,
     api: ApiServer,
@@ -25,20 +25,20 @@ pub struct Site {
     dir: Scratch,
 }
 
-/// A Node with an agent that is ready for Pods. It is gone on drop, with all that belongs to it.
+/// A Node with an agent that is ready for Pods. Drop removes it with everything that belongs to it.
 pub struct Node {
     agent: Process,
     site: Site,
 }
 
-/// A CNI plugin with its network configuration, as a container runtime knows it.
+/// A CNI plugin with its network configuration.
 #[derive(Clone, Debug)]
 pub struct Plugin {
     program: PathBuf,
     configuration: String,
 }
 
-/// A sandbox of a Pod, as a container runtime makes it.
+/// A sandbox of a Pod, as a container runtime creates it.
 #[derive(Debug)]
 pub struct Sandbox {
     container: String,
@@ -47,7 +47,7 @@ pub struct Sandbox {
 }
 
 impl Site {
-    /// A Node with room for some 250 Pods, beside that many other Nodes.
+    /// Creates a Node with addresses for some 250 Pods, and objects for this many other Nodes.
     pub fn new(peers: u16) -> Result<Self> {
         let (netns, outside) = (Netns::new()?, Netns::new()?);
         veth_pair(&netns, "eth0", &outside, "eth0")?;
@@ -57,7 +57,7 @@ impl Site {
         let ovs = Ovs::start_in(&netns)?;
         let dir = Scratch::new()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        // A socket belongs to the namespace in which it was made, wherever it is used.
+        // A socket belongs to the namespace in which it was created.
         let api = netns.run(|| runtime.block_on(ApiServer::start(Options::default())))??;
         api.write_kubeconfig(&dir.path().join("kubeconfig"))?;
         add_node(&api, "n1", "10.10.1.0/24", NODE_IP)?;
@@ -73,27 +73,27 @@ impl Site {
         Ok(Self { ovs, _api_runtime: runtime, api, netns, outside, dir })
     }
 
-    /// Its Kubernetes API.
+    /// The Kubernetes API of the Node.
     pub fn api(&self) -> &ApiServer {
         &self.api
     }
 
-    /// Its own network.
+    /// The network namespace of the Node.
     pub fn netns(&self) -> &Netns {
         &self.netns
     }
 
-    /// What is at the other end of its `eth0`.
+    /// The network namespace at the other end of its `eth0`.
     pub fn outside(&self) -> &Netns {
         &self.outside
     }
 
-    /// A directory that is gone with it; there is a `kubeconfig`.
+    /// A directory with a `kubeconfig`, removed on drop.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Starts the agent, with these further lines of configuration; it need not be ready yet.
+    /// Starts the agent with additional lines of configuration, without waiting for it.
     pub fn start(self, further: &str) -> Result<Node> {
         let dir = self.dir.path();
         let text = format!(
@@ -110,25 +110,26 @@ impl Site {
 }
 
 impl Node {
-    /// Starts a Node with room for some 250 Pods, beside that many other Nodes.
+    /// Starts a Node with addresses for some 250 Pods, and objects for this many other Nodes.
     pub fn start(peers: u16) -> Result<Self> {
         let node = Site::new(peers)?.start("")?;
         node.wait_ready(peers)?;
         Ok(node)
     }
 
-    /// All of it but the agent.
+    /// Everything but the agent.
     pub fn site(&self) -> &Site {
         &self.site
     }
 
-    /// The plugin antrea-cni, which asks this Node's agent.
+    /// The plugin antrea-cni, which calls the agent of this Node.
     pub fn antrea(&self) -> Result<Plugin> {
         let configuration = json!({"cniVersion": "1.0.0", "name": "antrea", "type": "antrea", "socket": self.site.dir.path().join("cni.sock")});
         Ok(Plugin { program: program("antrea-cni")?, configuration: configuration.to_string() })
     }
 
-    /// Debian's `bridge` with `host-local`, giving a Pod what antrea-cni gives it: an address, a gateway, a way out.
+    /// Debian's `bridge` with `host-local`, which gives a Pod the same as antrea-cni: an address, a gateway, a default
+    /// route.
     pub fn bridge(&self) -> Plugin {
         let configuration = json!({
             "cniVersion": "1.0.0", "name": "peer", "type": "bridge", "bridge": "cni0", "isGateway": true, "mtu": 1450,
@@ -142,7 +143,7 @@ impl Node {
         Plugin { program: "/usr/lib/cni/bridge".into(), configuration: configuration.to_string() }
     }
 
-    /// Calls a plugin as a container runtime does; how long it took, from the start of the process to its end.
+    /// Calls a plugin as a container runtime does. Returns the time from the start of the process to its end.
     pub fn call(&self, plugin: &Plugin, command: &str, sandbox: &Sandbox) -> Result<Duration> {
         let mut child = self.site.netns.command(&plugin.program);
         let arguments = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={}", sandbox.pod);
@@ -150,37 +151,37 @@ impl Node {
         child.env("CNI_COMMAND", command).env("CNI_CONTAINERID", &sandbox.container).env("CNI_IFNAME", "eth0");
         child.env("CNI_NETNS", sandbox.netns.path()).env("CNI_ARGS", arguments);
         let start = Instant::now();
-        let told = run(&mut child, Some(&plugin.configuration));
+        let result = run(&mut child, Some(&plugin.configuration));
         let took = start.elapsed();
-        told.with_context(|| format!("{command} of {}; the agent's log:\n{}", sandbox.pod, self.log()))?;
+        result.with_context(|| format!("{command} of {}; the agent's log:\n{}", sandbox.pod, self.log()))?;
         Ok(took)
     }
 
-    /// Waits until the kernel has removed what a sandbox had, so that it does not slow down the next call.
+    /// Waits until the kernel has removed the devices of a sandbox, so that they do not slow down the next call.
     pub fn settle(&self, sandbox: &Sandbox) -> Result<()> {
         let device = format!("{}-", sandbox.pod);
         let gone = || (!self.site.netns.ip(["-br", "link"]).ok()?.contains(&device)).then_some(());
         until(format!("the end of device {device}*"), PATIENCE, gone)
     }
 
-    /// The memory that the agent holds, in bytes.
+    /// Resident memory of the agent, in bytes.
     pub fn agent_rss(&self) -> Result<u64> {
         self.agent.rss()
     }
 
-    /// The processor's time that the agent has used since its start, and the programs that it has run.
+    /// CPU time of the agent and of its ended children since its start.
     pub fn agent_cpu(&self) -> Result<Duration> {
-        // A tick is 10 ms for whoever reads this file, on every machine.
+        // A tick in this file is 10 ms on every machine.
         const TICK: Duration = Duration::from_millis(10);
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.agent.pid()))?;
-        // The second field is the program's name in brackets; of those behind it, user and system time are the 12th and 13th, and
-        // those of the children that have ended follow.
+        // The second field is the name of the program in brackets. After it, user and system time are the 12th and 13th
+        // field; those of ended children follow.
         let (_, fields) = stat.rsplit_once(") ").context("/proc/PID/stat has no name in brackets")?;
         let times = fields.split(' ').skip(11).take(4).map(str::parse::<u32>);
         Ok(TICK * times.sum::<Result<u32, _>>()?)
     }
 
-    /// What is left of Pods: addresses, devices, ports.
+    /// Remains of Pods: addresses, devices, ports.
     pub fn traces(&self) -> Result<Vec<String>> {
         let mut traces = Vec::new();
         for entry in fs::read_dir(self.site.dir.path().join("ipam"))? {
@@ -194,12 +195,12 @@ impl Node {
         Ok(traces)
     }
 
-    /// What the agent has logged.
+    /// The log of the agent so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.site.dir.path().join("agent.log")).unwrap_or_default()
     }
 
-    /// Waits until Pods can be attached, and all other Nodes are reached.
+    /// Waits until Pods can be attached, and all other Nodes have routes.
     pub fn wait_ready(&self, peers: u16) -> Result<()> {
         let routes = || self.site.netns.ip(["route", "show", "dev", "antrea-gw0"]).ok();
         let ready = || (self.log().contains(" ready") && routes()?.lines().count() > usize::from(peers)).then_some(());
@@ -208,19 +209,19 @@ impl Node {
 }
 
 impl Sandbox {
-    /// A fresh one, which the runtime gives a long and random id.
+    /// Creates a sandbox with a long and random id, as runtimes do.
     pub fn new(number: usize) -> Result<Self> {
         let pod = format!("pod-{number}");
         Ok(Self { container: format!("{number:064x}"), pod, netns: Netns::new()? })
     }
 
-    /// Its network.
+    /// The network namespace of the sandbox.
     pub fn netns(&self) -> &Netns {
         &self.netns
     }
 }
 
-/// A program that was built with this one.
+/// Path of a program that was built with this one.
 pub fn program(name: &str) -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(name);
     ensure!(path.exists(), "{} is missing; `cargo build --release -p {name}` makes it", path.display());
@@ -237,14 +238,14 @@ fn start_agent(netns: &Netns, dir: &Path) -> Result<Process> {
 
 fn add_node(api: &ApiServer, name: &str, pod_cidr: &str, ip: &str) -> Result<()> {
     let local = api.local();
-    local.create("v1", "nodes", "", like_a_kubelets(name, pod_cidr))?;
+    local.create("v1", "nodes", "", node_object(name, pod_cidr))?;
     let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": ip}, {"type": "Hostname", "address": name}]}});
     local.patch("v1", "nodes", "", name, "status", Patch::Merge, &status)?;
     Ok(())
 }
 
-/// A Node with the labels and annotations that a kubelet and a cloud give it.
-fn like_a_kubelets(name: &str, pod_cidr: &str) -> Value {
+/// A Node with the labels and annotations of a kubelet and a cloud provider.
+fn node_object(name: &str, pod_cidr: &str) -> Value {
     json!({
         "metadata": {
             "name": name,

@@ -1,4 +1,4 @@
-//! Clusters of the sizes that Antrea's own performance tests have, object by object.
+//! Clusters of the sizes of Antrea's own performance tests, as objects.
 
 use policy::Event;
 use types::ObjectName;
@@ -7,7 +7,7 @@ use types::network_policy::{IngressRule, NetworkPolicy, PolicyPeer};
 use types::node::Namespace;
 use types::pod::{Pod, PodIp};
 
-/// How many Nodes the Pods are on.
+/// Number of Nodes with Pods.
 pub const NODES: u32 = 1000;
 
 /// A cluster of one of the sizes.
@@ -17,7 +17,7 @@ pub enum Scale {
     SmallNamespaces,
     /// 100 Namespaces of 1,000 Pods and 101 policies.
     LargeNamespaces,
-    /// One Namespace, 10,000 Pods with the same labels, 10,000 policies that say the same.
+    /// One Namespace, 10,000 Pods with the same labels, 10,000 equal policies.
     OneNamespace,
     /// One Namespace, 10,000 Pods with a label of their own, and a policy for each.
     PolicyPerPod,
@@ -25,7 +25,7 @@ pub enum Scale {
     AcrossNamespaces,
 }
 
-/// Numbers that look random, and are the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -105,7 +105,7 @@ impl Scale {
                 let pods =
                     (0..10_000).map(move |n| pod("one", format!("pod-{n}"), labels("app", own_label(n)), &mut dice));
                 let policies = (0..10_000).map(|n| {
-                    // Of each pair, one lets the other in.
+                    // Of each pair, one allows the other.
                     let (own, other) = (selector("app", own_label(n)), selector("app", own_label(n ^ 1)));
                     policy("one", format!("np-{n}"), own, pods_of(other))
                 });
@@ -132,7 +132,7 @@ impl Scale {
         }
     }
 
-    /// The life of a Pod more, with labels that others have: it is scheduled, gets an address, and goes.
+    /// The events of an additional Pod with labels that others have: it is scheduled, gets an address, and is deleted.
     pub fn new_pod(self, n: u32) -> [Event; 3] {
         let (namespace, key, value) = self.kind(n);
         let mut running = pod(&namespace, format!("new-{n}"), labels(&key, value), &mut Dice(u64::from(n) << 32));
@@ -144,7 +144,7 @@ impl Scale {
         [scheduled, running, Event::PodGone(ObjectName { namespace, name: format!("new-{n}") })]
     }
 
-    /// A policy more, for Pods that are there, and its end.
+    /// Creation and deletion of an additional policy for existing Pods.
     pub fn new_policy(self, n: u32) -> [Event; 2] {
         let (namespace, key, value) = self.kind(n);
         let own = || selector(&key, value.clone());
@@ -153,7 +153,7 @@ impl Scale {
         [policy(&namespace, name, own(), pods_of(own())), gone]
     }
 
-    /// A namespace, and a label of Pods in it.
+    /// A namespace, and key and value of a label of Pods in it.
     fn kind(self, n: u32) -> (String, String, String) {
         let numbered = |namespace, kind| (format!("ns-{namespace}"), format!("app-{kind}"), format!("scale-{kind}"));
         match self {
@@ -166,12 +166,12 @@ impl Scale {
     }
 }
 
-/// The label of the Pod that has one of its own.
+/// The label of a Pod with a label of its own.
 fn own_label(n: u32) -> String {
     format!("scale-{}-{n}", Dice(u64::from(n)).roll(u32::MAX))
 }
 
-/// Namespaces with some kinds of Pods, a policy for each kind and one that denies everything.
+/// Namespaces with several kinds of Pods, a policy for each kind and a default-deny policy.
 fn namespaced(namespaces: u32, kinds: u32, pods: u32, mut dice: Dice) -> Events {
     let name = |n: u32| format!("ns-{n}");
     let all = move || (0..namespaces).map(name);

@@ -1,4 +1,4 @@
-//! Agents on real streams: the controller's end in this process, the agents in another, so that each counts its own memory.
+//! Agents on real streams: the controller in this process, the agents in another, so that each counts its own memory.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use api::control::client::{Credentials, follow};
-use api::control::server::{Controller, Feed, Listener, Patience, Refusal, Rest, prepare};
+use api::control::server::{Controller, Feed, Listener, Refusal, Rest, Timeouts, prepare};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use policy::{Brain, Subscription};
@@ -19,7 +19,7 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use types::control::{Batch, Report};
 
-/// The argument with which this program is the agents.
+/// The argument that makes this program run the agents.
 pub const AGENTS: &str = "--be-agents";
 const NAME: &str = "antrea.kube-system.svc";
 
@@ -35,12 +35,12 @@ pub struct Streams {
 struct Inner {
     brain: Mutex<Brain>,
     changed: watch::Sender<u64>,
-    /// Agents that have taken all there was.
+    /// Number of agents that have received everything.
     served: AtomicUsize,
     tls: watch::Sender<Arc<ServerConfig>>,
 }
 
-/// What one agent is told.
+/// The batches of one agent.
 pub struct Following {
     inner: Arc<Inner>,
     subscription: Subscription,
@@ -112,24 +112,24 @@ impl Streams {
         let (tls, admits) = (inner.tls.subscribe(), Arc::new(Admits(Arc::clone(&inner))));
         runtime.spawn(async move {
             let never = std::future::pending();
-            listener.serve(tls, admits, Arc::new(Nothing), Patience::default(), never).await;
+            listener.serve(tls, admits, Arc::new(Nothing), Timeouts::default(), never).await;
         });
         Ok(Self { inner, runtime, address, authority: authority.pem(), agents: None })
     }
 
-    /// Has the agents of so many Nodes follow, `Node-0` and so on; returns when all have taken everything.
+    /// Starts agents for this many Nodes, `Node-0` and so on; returns when all have received everything.
     pub fn follow(&mut self, nodes: u32) -> Result<()> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args([AGENTS, &self.address.to_string(), &nodes.to_string()]).stdin(Stdio::piped());
         let agents = self.agents.insert(command.spawn()?);
-        let mut stdin = agents.stdin.take().context("the agents have no input")?;
+        let mut stdin = agents.stdin.take().context("the agents have no standard input")?;
         stdin.write_all(self.authority.as_bytes())?;
         drop(stdin);
         let all = || (self.inner.served.load(Ordering::Relaxed) == nodes as usize).then_some(());
-        testkit::wait::until("all agents have taken everything", std::time::Duration::from_secs(120), all)
+        testkit::wait::until("all agents to receive everything", std::time::Duration::from_secs(120), all)
     }
 
-    /// The brain again, without its agents.
+    /// Stops the agents and returns the brain.
     pub fn end(mut self) -> Result<Brain> {
         if let Some(mut agents) = self.agents.take() {
             agents.kill()?;
@@ -141,11 +141,11 @@ impl Streams {
     }
 }
 
-/// Is the agents that [`Streams::follow`] starts, until it is killed.
+/// Runs the agents that [`Streams::follow`] starts, until the process is killed.
 pub fn be_agents(address: &str, nodes: &str) -> Result<()> {
     let (address, nodes): (SocketAddr, u32) = (address.parse()?, nodes.parse()?);
-    let authorities = std::io::read_to_string(std::io::stdin())?;
-    let credentials = Credentials { authorities, token: "bench".to_owned(), server_name: NAME.to_owned() };
+    let ca_bundle = std::io::read_to_string(std::io::stdin())?;
+    let credentials = Credentials { ca_bundle, token: "bench".to_owned(), server_name: NAME.to_owned() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut agents = tokio::task::JoinSet::new();

@@ -1,4 +1,4 @@
-//! What must hold for any text that claims to be a flow, or a part of one, or a meter.
+//! Properties of any text that is read as a flow, a part of one, or a meter.
 
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use openflow::matching::Match;
 use openflow::meter::{Meter, MeterMod};
 use openflow::wire::Reader;
 
-/// What parses prints as a text that parses to the same, and survives the wire.
+/// A parsed value prints as a text that parses to the same value, and survives encoding.
 pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Some(flow) = survives_text::<Flow>(&text) {
@@ -50,7 +50,7 @@ fn survives_the_wire(flow: &Flow) {
     let change = FlowMod::add(flow.clone());
     let mut bytes = Vec::new();
     change.encode(&mut bytes);
-    // What a message cannot hold is refused when it is sent.
+    // Values that are too large for a message are rejected when they are sent.
     if bytes.len() > 60_000 {
         return;
     }

@@ -1,9 +1,9 @@
-//! What must hold for any text that claims to be a group.
+//! Properties of any text that is read as a group.
 
 use openflow::group::{Group, GroupMod};
 use openflow::wire::Reader;
 
-/// What parses prints as a text that parses to the same, and survives the wire.
+/// A parsed group prints as a text that parses to the same group, and survives encoding.
 pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let group = match text.parse::<Group>() {
@@ -22,7 +22,7 @@ pub fn check(data: &[u8]) {
     let change = GroupMod::Add(group.clone());
     let mut bytes = Vec::new();
     change.encode(&mut bytes);
-    // What a message cannot hold is refused when it is sent.
+    // Values that are too large for a message are rejected when they are sent.
     if bytes.len() > 60_000 {
         return;
     }

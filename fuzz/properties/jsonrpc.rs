@@ -1,13 +1,13 @@
-//! What must hold for any bytes on a JSON-RPC socket.
+//! Properties of any bytes on a JSON-RPC socket.
 
 use ovsdb::frame::{FrameError, Framer};
 use ovsdb::rpc::Message;
 use serde_json::Value;
 
-/// Small, so that short inputs reach it.
+/// Small, so that short inputs reach the limit.
 const MAX_MESSAGE: usize = 512;
 
-/// Framing does not depend on how the bytes arrive; what decodes as a message encodes to the same message.
+/// Framing does not depend on how the bytes arrive; a decoded message encodes to the same message.
 pub fn check(data: &[u8]) {
     let (values, end) = frame(data.chunks(data.len().max(1)));
     assert_eq!((values.clone(), end), frame(data.chunks(1)));

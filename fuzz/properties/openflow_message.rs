@@ -1,4 +1,4 @@
-//! What must hold for any bytes that claim to be an OpenFlow message.
+//! Properties of any bytes that are read as an OpenFlow message.
 
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
@@ -11,12 +11,12 @@ use openflow::meter::{Meter, MeterFlags, MeterMod};
 use openflow::multipart::ReplyBody;
 use openflow::text::ParseError;
 
-/// Whatever decodes can be printed, encodes to bytes that decode to the same, and is what its text says it is.
+/// A decoded message can be printed, encodes to bytes that decode to the same message, and its text parses to it.
 pub fn check(data: &[u8]) {
     let Ok((xid, message)) = Message::decode(data) else { return };
     let _ = message.line(xid);
     let mut bytes = Vec::new();
-    // Some old actions are shorter than those we write in their place, so a message at the limit may not fit any more.
+    // Some old actions are shorter than those written in their place, so a message at the limit may no longer fit.
     if message.encode(xid, &mut bytes).is_err() {
         return;
     }
@@ -40,23 +40,24 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// The text of a value that no switch accepts need not parse, as long as that is why. It must never say something else.
+/// The text of a value that no switch accepts need not parse, if the error has one of these reasons. It must never
+/// parse to another value.
 const REFUSED: &[&str] = &[
-    // A field without what it requires; names that several fields share are not used for it.
+    // A field without its prerequisites; names that several fields share are not used for it.
     "to be matched beside it",
     "is neither a field nor a property of a flow",
-    // Numbers that ports, groups, meters, conjunctions and zones do not have.
+    // Numbers outside the range of ports, groups, meters, conjunctions and zones.
     "is neither a port number up to",
     "is not a port that packets can be sent to",
     "needs a number from 0 to 4294967040",
     "is neither a meter number from 1 to",
     "needs (id, clause/clauses) with 2 to 64 clauses",
     "a zone has 16 bits",
-    // Translation to a range that is none.
+    // NAT to an invalid range.
     "needs a range of addresses of one kind that goes up",
     "needs a range of ports that goes up",
     "needs ports from 1 to 65535",
-    // Meters without a unit, a band or a rate, and bands of other types, for which ovs-ofctl has no words.
+    // Meters without a unit, a band or a rate, and bands of other types, which ovs-ofctl cannot express.
     "needs one of kbps and pktps",
     "needs at least one band",
     "the band needs a rate above 0",
@@ -66,7 +67,7 @@ const REFUSED: &[&str] = &[
     "is not a property that is unknown",
 ];
 
-fn says<T: FromStr<Err = ParseError> + Display + PartialEq + Debug>(value: &T) {
+fn check_text<T: FromStr<Err = ParseError> + Display + PartialEq + Debug>(value: &T) {
     let text = value.to_string();
     match text.parse::<T>() {
         Ok(parsed) => assert_eq!(&parsed, value, "{text}"),
@@ -77,24 +78,24 @@ fn says<T: FromStr<Err = ParseError> + Display + PartialEq + Debug>(value: &T) {
 }
 
 fn check_flow(mut flow: Flow) {
-    // ovs-ofctl has no words for other flags.
+    // ovs-ofctl cannot express other flags.
     flow.flags &= FlowFlags::KEPT | FlowFlags::CHECK_OVERLAP | FlowFlags::RESET_COUNTS;
     drop_lengths(&mut flow.actions);
-    says(&flow);
+    check_text(&flow);
 }
 
 fn check_group(mut group: Group) {
     group.buckets.iter_mut().for_each(|bucket| drop_lengths(&mut bucket.actions));
-    says(&group);
+    check_text(&group);
 }
 
 fn check_meter(mut meter: Meter) {
-    // ovs-ofctl has no words for other flags.
+    // ovs-ofctl cannot express other flags.
     meter.flags &= MeterFlags::KBPS | MeterFlags::PKTPS | MeterFlags::BURST | MeterFlags::STATS;
-    says(&meter);
+    check_text(&meter);
 }
 
-/// As in ovs-ofctl, the text of an output to a field does not say how much of the packet the controller would get.
+/// As in ovs-ofctl, the text of an output to a field has no length for the controller.
 fn drop_lengths(actions: &mut [Action]) {
     for action in actions {
         match action {

@@ -1,11 +1,11 @@
-//! What must hold for any bytes on an OpenFlow socket.
+//! Properties of any bytes on an OpenFlow socket.
 
 use openflow::framer::{FrameError, Framer};
 use openflow::message::Message;
 
-/// The messages, and how the stream ends, do not depend on how the bytes arrive; together they are the stream.
+/// The messages and the end of the stream do not depend on how the bytes arrive; together they are the stream.
 ///
-/// The first byte says how the rest is cut into pieces.
+/// The first byte determines how the rest is cut into pieces.
 pub fn check(data: &[u8]) {
     let Some((cut, stream)) = data.split_first() else { return };
     let whole = frame(std::iter::once(stream));
@@ -34,7 +34,7 @@ fn pieces(cut: u8, stream: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The messages, how many bytes are left over, and the error that ended the stream.
+/// The messages, the number of remaining bytes, and the error that ended the stream.
 fn frame<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>, usize, Option<FrameError>) {
     let mut framer = Framer::new();
     let mut messages = Vec::new();

@@ -1,4 +1,4 @@
-//! What must hold for anything that a database server may send.
+//! Properties of anything that a database server may send.
 
 use ovsdb::condition::Where;
 use ovsdb::frame::Framer;
@@ -10,7 +10,7 @@ use ovsdb::tables::{self, Bridge, Interface, OpenVSwitch, Port, TypedRow};
 use ovsdb::transaction::Transaction;
 use ovsdb::value::Datum;
 
-/// Takes the bytes for the stream of a server and follows it: responses as monitor replies, notifications as updates.
+/// Interprets the bytes as the stream of a server: responses are monitor replies, notifications are updates.
 pub fn check(data: &[u8]) {
     let mut framer = Framer::default();
     framer.push(data);
@@ -24,7 +24,7 @@ pub fn check(data: &[u8]) {
                 let mut transaction = Transaction::new();
                 transaction.comment("any").delete("Port", Where::EVERY_ROW).select("Port", Where::EVERY_ROW, None);
                 transaction.insert_row("Port", [].into());
-                // Whatever the answer is, it is read without a panic, and an error can be printed.
+                // Any reply is decoded without a panic, and an error can be printed.
                 let _ = transaction.decode_reply(response.outcome.clone()).map_err(|error| error.to_string());
                 let Ok(result) = response.outcome else { continue };
                 let _ = DatabaseSchema::decode(&result);
@@ -58,7 +58,7 @@ fn follow(replica: &mut Replica, apply: impl Fn(&mut Replica) -> Option<Vec<Chan
     read::<Interface>(replica);
 }
 
-/// Every row has all its columns and can be found by its name; reading it gives a value or an error that prints.
+/// Every row has all its columns and is found by its name; reading it gives a value or an error that prints.
 fn read<T: TypedRow>(replica: &Replica) {
     for (uuid, row) in replica.rows(T::TABLE) {
         assert!(T::column_types().iter().all(|(column, _)| row.contains_key(*column)));

@@ -1,4 +1,4 @@
-//! How long a container runtime waits for a Pod's network, beside Debian's `bridge` plugin on the same machine in the same minutes.
+//! Latency of CNI calls, compared with Debian's `bridge` plugin on the same machine in the same minutes.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use anyhow::{Result, ensure};
 use benches::node::{Node, Plugin, Sandbox, program};
 use benches::{Figure, Goal, percentile, progress, report};
 
-/// Rounds, and Pods of each plugin that are there at the end of one.
+/// Rounds, and Pods of each plugin at the end of a round.
 const ROUNDS: usize = 8;
 const PODS: usize = 25;
-/// Calls that are not counted: the first of each side find cold caches, and `bridge` makes its bridge.
+/// Calls that are not counted: the first ones find cold caches, and `bridge` creates its bridge.
 const WARM_UP: usize = 5;
 
 #[derive(Default)]
@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     round(&node, &plugins, 0, WARM_UP)?;
     let mut times = [Times::default(), Times::default()];
     for number in 1..=ROUNDS {
-        progress(&format!("round {number} of {ROUNDS}: {PODS} Pods come and go, by either plugin in turn"));
+        progress(&format!("round {number} of {ROUNDS}: add and remove {PODS} Pods, with the plugins in turn"));
         let took = round(&node, &plugins, number, PODS)?;
         for (all, took) in times.iter_mut().zip(took) {
             all.add.extend(took.add);
@@ -32,7 +32,7 @@ fn main() -> Result<()> {
         }
     }
     let traces = node.traces()?;
-    ensure!(traces.is_empty(), "Pods are gone, and these are still there: {traces:?}");
+    ensure!(traces.is_empty(), "left behind by removed Pods: {traces:?}");
 
     let [ours, peer] = &times;
     let milliseconds = |times: &[Duration], percent| percentile(times, percent).as_secs_f64() * 1e3;
@@ -56,7 +56,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Has Pods come and go, by one plugin and the other in turn.
+/// Adds and removes Pods, with one plugin and the other in turn.
 fn round(node: &Node, plugins: &[Plugin; 2], number: usize, pods: usize) -> Result<[Times; 2]> {
     let mut times = [Times::default(), Times::default()];
     let mut sandboxes = Vec::new();

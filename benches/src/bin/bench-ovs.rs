@@ -1,4 +1,5 @@
-//! Flows and groups from our desired state to the switch's commit, beside `ovs-ofctl --bundle` with the same ones.
+//! Flows and groups from our desired state to the switch's commit, compared with `ovs-ofctl --bundle` for the same
+//! ones.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
@@ -20,13 +21,13 @@ static MEMORY: Counting = Counting::new();
 
 const FLOWS: usize = 100_000;
 const RULES: u32 = 200;
-/// Peers of each rule; the other three flows of a rule are its Pod, its port and what happens when all three hold.
+/// Peers of each rule; the other three flows of a rule are its Pod, its port and the action of the conjunction.
 const PEERS: u32 = 497;
 const GROUPS: u32 = 10_000;
 const BUCKETS: u32 = 10;
 const ROUNDS: usize = 5;
 
-/// The flows of one policy rule: who, to which Pod, on which port.
+/// The flows of one policy rule: peers, Pod, port.
 fn rule(rule: u32) -> Vec<Flow> {
     let id = rule + 1;
     let clause = |matches: Match, clause: u8| {
@@ -79,7 +80,7 @@ async fn run() -> Result<()> {
     switch.up().await?;
     let bench = Bench { ovs, switch };
 
-    progress("memory of the desired state, from nothing through a commit and a resync");
+    progress("memory of the desired state, through a commit and a resync");
     let bytes = bench.bytes_per_flow().await?;
 
     let flow_text = lines((0..RULES).flat_map(rule));
@@ -149,7 +150,7 @@ fn desired_flows() -> State<u32> {
 }
 
 impl Bench {
-    /// Most memory that 100,000 flows need while they are set, sent and compared, a flow.
+    /// Peak memory for each of 100,000 flows while they are set, sent and compared.
     async fn bytes_per_flow(&self) -> Result<f64> {
         let before = MEMORY.live();
         MEMORY.reset_peak();
@@ -164,7 +165,7 @@ impl Bench {
         Ok(bytes as f64 / FLOWS as f64)
     }
 
-    /// Tells the state that the switch is empty.
+    /// Resyncs the state with an empty switch.
     async fn empty(&self, state: &mut State<u32>) -> Result<()> {
         self.resync(state).await?;
         state.allow_sweep();
@@ -185,11 +186,11 @@ impl Bench {
         Ok(())
     }
 
-    /// From what is wanted to the switch's word that it is there.
+    /// From the desired state to the confirmed commit.
     async fn commit(&self, state: &mut State<u32>) -> Result<Duration> {
         let start = Instant::now();
         let patch = state.patch().context("nothing to send")?;
-        self.switch.commit(state.messages(&patch, patch.bundle())).await?;
+        self.switch.commit(state.messages(&patch)).await?;
         state.committed(patch);
         Ok(start.elapsed())
     }
@@ -202,7 +203,7 @@ impl Bench {
         let took = start.elapsed();
         match patch {
             None => Ok(took),
-            Some(patch) => bail!("a resync without a change wants to send {} messages", patch.len()),
+            Some(patch) => bail!("a resync without a change would send {} messages", patch.len()),
         }
     }
 

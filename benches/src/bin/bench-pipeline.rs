@@ -1,4 +1,4 @@
-//! The flows of a large Node: compiled from nothing, and when one Pod comes.
+//! The flows of a large Node: compiled from scratch, and after one Pod is added.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,11 +24,11 @@ const SERVICES: u32 = 5_000;
 const ENDPOINTS: u32 = 5;
 const RULES: u32 = 2_000;
 const PEERS: u32 = 200;
-/// How many rules apply to one Pod.
+/// Number of rules that apply to one Pod.
 const RULES_PER_POD: u32 = 2;
 const ROUNDS: u32 = 15;
 
-/// Whose flows they are.
+/// Owner of flows and groups.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Owner {
     Node,
@@ -57,9 +57,11 @@ fn node() -> Result<Node> {
         gateway: Gateway { port: Port(2), mac: Mac([2, 0, 0, 0, 0, 2]) },
         uplink: None,
         tunnels: vec![Port(1)],
+        tunnel_port: None,
         addresses: Families { v4: Some(address), v6: None },
         node_port_addresses: vec![address.node],
         service_cidrs: Vec::new(),
+        host_balances: false,
     })
 }
 
@@ -92,7 +94,7 @@ fn service(pipeline: &Pipeline, number: u32) -> (Vec<Flow>, openflow::group::Gro
     (flows, pipeline.group(&group))
 }
 
-/// A rule of the Pods whose turn it is.
+/// A rule that applies to some of the Pods, in rotation.
 fn rule(number: u32, pods: u32) -> Rule {
     let applies = |pod: &u32| (0..RULES_PER_POD).any(|n| (pod * RULES_PER_POD + n) % RULES == number);
     let applied_to: BTreeSet<Applied> =
@@ -137,7 +139,7 @@ fn main() -> Result<()> {
 
     let mut times = Vec::new();
     for round in 0..ROUNDS {
-        progress(&format!("one Pod more, round {} of {ROUNDS}", round + 1));
+        progress(&format!("one more Pod, round {} of {ROUNDS}", round + 1));
         let number = PODS + round;
         let rules: Vec<Rule> =
             (0..RULES_PER_POD).map(|n| rule((number * RULES_PER_POD + n) % RULES, number + 1)).collect();

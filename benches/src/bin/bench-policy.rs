@@ -1,6 +1,6 @@
-//! What the controller computes at upstream's scales: how long from nothing, how much memory, and what one change costs.
+//! The controller's computation at upstream's scales: time and memory of a full computation, cost of one change.
 //!
-//! Upstream's fifth scale needs ExternalEntities and Antrea's own policies, which are not here yet.
+//! Upstream's fifth scale needs ExternalEntities and Antrea's own policies, which are not implemented.
 
 use std::time::{Duration, Instant};
 
@@ -9,20 +9,20 @@ use benches::memory::Counting;
 use benches::scales::{NODES, Scale};
 use benches::streams::{AGENTS, Streams, be_agents};
 use benches::{Figure, Goal, percentile, progress, report};
-use policy::{Brain, Event, Held, Kind, Replica, Subscription};
+use policy::{Brain, Event, Kind, Replica, Stats, Subscription};
 
 #[global_allocator]
 static MEMORY: Counting = Counting::new();
 
 const ROUNDS: u32 = 5;
-/// How many changes of each kind are measured, at each scale.
+/// Number of measured changes of each kind at each scale.
 const CHANGES: u32 = 2000;
 
 struct Case {
     scale: Scale,
-    /// What upstream needed for it: recorded once, on a machine like ours; it is not measured here.
+    /// Upstream's figures, recorded once on a similar machine, not measured here.
     upstream: &'static str,
-    /// AppliedToGroups, AddressGroups, policies.
+    /// Number of AppliedToGroups, AddressGroups and policies.
     expected: (usize, usize, usize),
     names: Names,
     time: Option<f64>,
@@ -86,24 +86,25 @@ fn main() -> Result<()> {
     for case in cases() {
         progress(&format!("{:?}; upstream, recorded: {}", case.scale, case.upstream));
         let times = (0..ROUNDS).map(|_| from_nothing(case.scale));
-        // The computation waits for nothing and has one thread: what else runs on the machine can only add to it.
+        // The computation is single-threaded and waits for nothing: other load can only slow it down, so the minimum
+        // counts.
         figure(case.names.time, "s", times.min().unwrap_or_default().as_secs_f64(), case.time);
 
-        // What is counted is what is kept of the objects.
+        // Only what the brain keeps of the objects is counted.
         let before = MEMORY.live();
         MEMORY.reset_peak();
         let mut brain = Brain::default();
         follow(&mut brain, case.scale);
         figure(case.names.heap, "MB", megabytes(MEMORY.peak().saturating_sub(before)), case.heap);
-        let Held { applied_to_groups, address_groups, policies, .. } = brain.held();
-        ensure!((applied_to_groups, address_groups, policies) == case.expected, "not the scale: {:?}", brain.held());
+        let Stats { applied_to_groups, address_groups, policies, .. } = brain.stats();
+        ensure!((applied_to_groups, address_groups, policies) == case.expected, "not the scale: {:?}", brain.stats());
 
         let before = MEMORY.live();
         let mut agents = Agents::subscribe(&mut brain)?;
         measure(&mut brain, &mut agents, case.names.pod, case.pod, |n| case.scale.new_pod(n))?;
         measure(&mut brain, &mut agents, case.names.policy, None, |n| case.scale.new_policy(n))?;
         if case.scale == Scale::SmallNamespaces {
-            // Everybody has taken everything, and all that came has gone: what is left is what listening costs.
+            // All batches were taken and all new objects deleted: the rest is the cost of a subscription.
             let bytes = MEMORY.live().saturating_sub(before).saturating_sub(agents.replica_bytes);
             figure("agent-bytes", "B", per_agent(bytes), Some(2000.0));
             figure("agent-snapshot", "ms", agents.snapshot_time.as_secs_f64() * 1e3 / f64::from(NODES), None);
@@ -116,7 +117,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What an agent costs that has a real stream and has taken everything: TLS and HTTP/2 are most of it.
+/// Memory of an agent with a real stream that has received everything, mostly for TLS and HTTP/2.
 fn stream(mut brain: Brain) -> Result<()> {
     progress(&format!("{NODES} agents on streams of their own, in another process"));
     for n in 0..NODES {
@@ -129,7 +130,7 @@ fn stream(mut brain: Brain) -> Result<()> {
     let start = Instant::now();
     streams.follow(NODES)?;
     let took = start.elapsed();
-    // What is on its way has to be sent anyway, and is gone when nothing changes any more.
+    // Batches that are being sent do not count: wait until memory no longer changes.
     let (mut last, mut same) = (0, 0);
     let settled = || {
         let now = MEMORY.live();
@@ -137,7 +138,7 @@ fn stream(mut brain: Brain) -> Result<()> {
         last = now;
         (same > 20).then_some(())
     };
-    testkit::wait::until("all is sent", Duration::from_secs(60), settled)?;
+    testkit::wait::until("all batches to be sent", Duration::from_secs(60), settled)?;
     let bytes = MEMORY.live().saturating_sub(before);
     figure("stream-bytes", "B", per_agent(bytes), Some(2000.0));
     figure("stream-all", "s", took.as_secs_f64(), None);
@@ -147,7 +148,7 @@ fn stream(mut brain: Brain) -> Result<()> {
     Ok(())
 }
 
-/// What every agent has, and is not small.
+/// Sizes of at least 200 bytes that every agent has.
 fn pieces() -> String {
     let each = |(size, count): (usize, isize)| {
         let count = count.checked_div_euclid(isize::try_from(NODES).ok()?)?;
@@ -160,7 +161,7 @@ fn figure(name: &'static str, unit: &'static str, ours: f64, goal: Option<f64>) 
     report(&Figure { name, unit, ours, peer: None, goal: goal.map(Goal::Ours) });
 }
 
-/// The objects pass by, as they do in a watch; says how long the brain took.
+/// Feeds the objects to the brain, as a watch does. Returns the time that the brain took.
 fn follow(brain: &mut Brain, scale: Scale) -> Duration {
     let mut took = Duration::ZERO;
     for event in scale.events() {
@@ -178,7 +179,7 @@ fn from_nothing(scale: Scale) -> Duration {
     follow(&mut Brain::default(), scale)
 }
 
-/// Changes one after the other: what the brain needs to follow each and to put it into outboxes. Then everybody takes it.
+/// Applies changes one after the other, and measures the time until each is in the outboxes. Then all agents take them.
 fn measure<const EVENTS: usize>(
     brain: &mut Brain,
     agents: &mut Agents,
@@ -200,13 +201,13 @@ fn measure<const EVENTS: usize>(
     Ok(())
 }
 
-/// An agent on every Node, each with a stream of its own; one of them keeps what it gets.
+/// An agent on every Node, each with a subscription; one of them keeps a replica.
 struct Agents {
     all: Vec<Subscription>,
     replica: Replica,
     replica_bytes: usize,
     snapshot_time: Duration,
-    /// How many changes were sent.
+    /// Number of sent changes.
     changes: f64,
 }
 
@@ -229,7 +230,7 @@ impl Agents {
         Ok(Self { all, replica, replica_bytes, snapshot_time, changes: 0.0 })
     }
 
-    /// Whoever has something to take takes it.
+    /// Takes the batches of all agents that have one.
     fn take(&mut self, brain: &mut Brain) -> Result<()> {
         for agent in brain.take_ready() {
             let batch = brain.take(&agent)?.context("an agent that is ready has something to take")?;
@@ -241,12 +242,12 @@ impl Agents {
         Ok(())
     }
 
-    /// What an agent holds that took every change is what one gets that comes now.
+    /// A replica that received every change must equal a fresh snapshot.
     fn check(&self, brain: &mut Brain) -> Result<()> {
         let mut fresh = Replica::default();
         let subscription = brain.subscribe("Node-0");
         fresh.apply(&brain.take(&subscription)?.context("no snapshot")?)?;
-        ensure!(fresh == self.replica, "an agent holds something else than a snapshot says");
+        ensure!(fresh == self.replica, "the replica of an agent differs from a snapshot");
         Ok(())
     }
 }

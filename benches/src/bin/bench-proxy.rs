@@ -1,5 +1,6 @@
-//! Many Services, served by the agent and by kube-proxy (nftables) in turn, against the same API with the same objects: until all are
-//! reached, until one change takes effect, memory. Then a Pod asks another, directly and by a Service's address.
+//! Many Services, served by the agent and by kube-proxy (nftables) in turn, with the same API and objects: time until
+//! all are reachable, latency of one change, memory. Then requests from Pod to Pod, directly and by a Service's
+//! address.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,24 +18,24 @@ use testkit::Netns;
 use testkit::process::{Process, run};
 use testkit::wait::{rest, until};
 
-/// Services, unless the environment variable `SERVICES` says otherwise.
+/// Number of Services, unless the environment variable `SERVICES` is set.
 const SERVICES: u16 = 10_000;
-const PATIENCE: Duration = Duration::from_secs(300);
-/// How long nothing happens before a change.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// Time without any change before a measured one.
 const CALM: Duration = Duration::from_millis(50);
-/// How long requests and connections are counted.
+/// Duration of the measurement of requests and connections.
 const TIME: Duration = Duration::from_secs(3);
 
 fn main() -> Result<()> {
     let count: u16 = match std::env::var("SERVICES") {
-        Ok(text) => text.parse().with_context(|| format!("SERVICES: `{text}` is no number up to 40000"))?,
+        Ok(text) => text.parse().with_context(|| format!("SERVICES: `{text}` is not a number up to 40000"))?,
         Err(_) => SERVICES,
     };
     let site = Site::new(0)?;
     for address in addresses() {
         site.outside().add_address("eth0", &format!("{address}/16"))?;
     }
-    // Whoever translates in the kernel asks for a route before.
+    // NAT in the kernel happens after the route lookup, so there must be a route.
     site.netns().ip(["route", "add", "default", "via", "192.168.77.101"])?;
     progress(&format!("{count} Services with {} endpoints each", services::ENDPOINTS));
     services::create(site.api(), count)?;
@@ -48,7 +49,7 @@ fn main() -> Result<()> {
     let start = Instant::now();
     let node = site.start("antreaProxy: {proxyAll: true}\n")?;
     let log = || node.log();
-    until_reached(node.site().netns(), &asked, PATIENCE).with_context(log)?;
+    until_reached(node.site().netns(), &asked, TIMEOUT).with_context(log)?;
     let cold = start.elapsed();
     node.wait_ready(0)?;
     let ours = Measured { cold, change: changes(node.site(), &asked)?, rss: node.agent_rss()? };
@@ -68,22 +69,22 @@ struct Measured {
     rss: u64,
 }
 
-/// How long a change of one Service takes until it has an effect, in seconds.
+/// Time until a change of one Service takes effect, in seconds.
 fn changes(site: &Site, asked: &[u16]) -> Result<f64> {
     let mut times = Vec::new();
-    // There and back, so that whoever is measured next finds all as it was.
+    // Changed and restored, so that the next measurement starts from the same state.
     for (service, later) in asked.iter().take(10).flat_map(|service| [(service, true), (service, false)]) {
-        // One change, in a cluster in which nothing else happens: the API tells of many in a row with pauses.
+        // One change at a time: the API server delays events of many changes in a row.
         rest(CALM);
         let start = Instant::now();
         services::change(site.api(), *service, later)?;
-        until_changed(site.netns(), *service, later, PATIENCE)?;
+        until_changed(site.netns(), *service, later, TIMEOUT)?;
         times.push(start.elapsed());
     }
     Ok(median(&times))
 }
 
-/// The same of kube-proxy; nothing where it was not built.
+/// The same for kube-proxy; `None` if it was not built.
 fn kube_proxy(site: &Site, asked: &[u16]) -> Result<Option<Measured>> {
     let Some(program) = find_kube_proxy() else {
         progress("there is no kube-proxy to compare with: `make kubernetes` builds it");
@@ -94,18 +95,18 @@ fn kube_proxy(site: &Site, asked: &[u16]) -> Result<Option<Measured>> {
     let mut command = site.netns().command(program);
     command.arg("--kubeconfig").arg(site.dir().join("kubeconfig"));
     command.args(["--proxy-mode=nftables", "--hostname-override=n1", "--cluster-cidr=10.10.0.0/16"]);
-    // A namespace cannot set what counts for the whole machine.
+    // A namespace cannot set global sysctls.
     command.args(["--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0s"]);
     command.args(["--conntrack-tcp-timeout-close-wait=0s", "--healthz-bind-address=127.0.0.1:10256"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&log_file)?);
     let start = Instant::now();
     let process = Process::spawn(command)?;
     let log = || fs::read_to_string(&log_file).unwrap_or_default();
-    until_reached(site.netns(), asked, PATIENCE).with_context(log)?;
+    until_reached(site.netns(), asked, TIMEOUT).with_context(log)?;
     let cold = start.elapsed();
     let measured = Measured { cold, change: changes(site, asked)?, rss: process.rss()? };
     drop(process);
-    // It leaves its rules behind when it ends.
+    // It does not remove its rules when it ends.
     run(site.netns().command("nft").args(["flush", "ruleset"]), None)?;
     Ok(Some(measured))
 }
@@ -116,12 +117,12 @@ fn find_kube_proxy() -> Option<PathBuf> {
     versions.filter(|program| program.exists()).max()
 }
 
-/// A Pod asks another one, directly and by a Service's address, in turn.
+/// Requests from Pod to Pod, directly and by a Service's address, in turn.
 fn datapath(node: &Node) -> Result<()> {
-    progress("a Pod asks another, directly and by a Service");
+    progress("requests from Pod to Pod, directly and by a Service");
     let plugin = node.antrea()?;
-    // A client for each way: one that comes directly from a port that it just used for the Service would get no answer
-    // (docs/services.md), and with so many connections one does.
+    // A client for each: a direct connection from a port that was just used for the Service would get no answer
+    // (docs/services.md), and with so many connections ports are reused.
     let (asks_directly, asks_service, server) = (Sandbox::new(1)?, Sandbox::new(2)?, Sandbox::new(3)?);
     for sandbox in [&asks_directly, &asks_service, &server] {
         node.call(&plugin, "ADD", sandbox)?;
@@ -150,10 +151,10 @@ fn datapath(node: &Node) -> Result<()> {
     echo(server.netns(), SocketAddr::new(address, 7))?;
     let ways = [(&asks_directly, SocketAddr::new(address, 7)), (&asks_service, SocketAddr::new(service, 7))];
     for (client, to) in ways {
-        until(format!("an echo of {to}"), PATIENCE, || client.netns().run(|| requests(to, Duration::ZERO)).ok()?.ok())?;
+        until(format!("an echo of {to}"), TIMEOUT, || client.netns().run(|| requests(to, Duration::ZERO)).ok()?.ok())?;
     }
     let mut rates = [[0.0; 2]; 2];
-    // In turn, so that both have their share of what else the machine does.
+    // In turn, so that other load affects both.
     for _ in 0..3 {
         for ((client, to), rates) in ways.into_iter().zip(&mut rates) {
             let [requests_a_second, connections_a_second] = rates;
@@ -193,7 +194,7 @@ fn exchange(stream: &mut TcpStream) -> Result<()> {
     let mut byte = [7];
     stream.write_all(&byte)?;
     stream.read_exact(&mut byte)?;
-    ensure!(byte == [7], "that was no echo");
+    ensure!(byte == [7], "the echo differs");
     Ok(())
 }
 
@@ -201,20 +202,20 @@ fn connect(to: SocketAddr) -> Result<TcpStream> {
     TcpStream::connect_timeout(&to, Duration::from_secs(1)).with_context(|| format!("a connection to {to}"))
 }
 
-/// Requests a second on one connection.
+/// Requests per second on one connection.
 fn requests(to: SocketAddr, time: Duration) -> Result<f64> {
     let mut stream = connect(to)?;
     stream.set_nodelay(true)?;
     exchange(&mut stream)?;
-    a_second(time, || exchange(&mut stream))
+    per_second(time, || exchange(&mut stream))
 }
 
-/// Connections a second, with one request each.
+/// Connections per second, with one request each.
 fn connections(to: SocketAddr, time: Duration) -> Result<f64> {
-    a_second(time, || exchange(&mut connect(to)?))
+    per_second(time, || exchange(&mut connect(to)?))
 }
 
-fn a_second(time: Duration, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
+fn per_second(time: Duration, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
     let (start, mut done) = (Instant::now(), 0.0);
     while start.elapsed() < time {
         work()?;

@@ -1,5 +1,6 @@
-//! From a policy with thousands of addresses at the API until the switch enforces it, in a lab with everything real: the API, the
-//! controller, the agent, the switch. Beside it, `ovs-ofctl` gives the very same flows to another bridge of the same switch.
+//! From a policy with thousands of addresses at the API until the switch enforces it, in a lab with real components:
+//! API, controller, agent, switch. Compared with `ovs-ofctl`, which installs the same flows in another bridge of the
+//! same switch.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -17,12 +18,12 @@ use testkit::wait::until;
 use testkit::{Netns, Scratch};
 
 const SIZES: [(&str, u32); 3] = [("realize-5000", 5_000), ("realize-10000", 10_000), ("realize-15000", 15_000)];
-/// How often each is measured; the median counts.
+/// Number of measurements; the median counts.
 const ROUNDS: u32 = 3;
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is tried whether the policy is enforced.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval of the checks whether the policy is enforced.
 const TICK: Duration = Duration::from_millis(2);
-/// How late an answer may come and still be one, where it has to be certain that there is none: on a busy machine, answers are late.
+/// How late an answer may come when a test needs certainty that there is none: on a busy machine, answers are late.
 const LATE: Duration = Duration::from_millis(250);
 
 /// A cluster of one Node, with a client and a server.
@@ -60,9 +61,9 @@ fn main() -> Result<()> {
 impl Cluster {
     fn start() -> Result<Self> {
         let dir = Scratch::new()?;
-        let nobody = || Netns::new();
+        let unused = || Netns::new();
         let mut cluster =
-            Self { dir, url: String::new(), client: nobody()?, address: String::new(), _server: nobody()? };
+            Self { dir, url: String::new(), client: unused()?, address: String::new(), _server: unused()? };
         cluster.lab(&["up", "--nodes", "1", "--detach"])?;
         let kubeconfig = fs::read_to_string(cluster.home().join("kubeconfig"))?;
         let field = |name: &str| {
@@ -90,8 +91,8 @@ impl Cluster {
             let is_running = pod["status"]["containerStatuses"][0]["ready"] == true;
             pod["status"]["podIP"].as_str().filter(|_| is_running).map(str::to_owned)
         };
-        let client = until("the client", PATIENCE, || ip("client"))?;
-        cluster.address = until("the server", PATIENCE, || ip("server"))?;
+        let client = until("the client", TIMEOUT, || ip("client"))?;
+        cluster.address = until("the server", TIMEOUT, || ip("server"))?;
         fs::write(cluster.dir.path().join("client-ip"), client)?;
         (cluster.client, cluster._server) = (cluster.netns("client")?, cluster.netns("server")?);
         let echo = cluster._server.run(|| UdpSocket::bind("0.0.0.0:7"))??;
@@ -115,7 +116,7 @@ impl Cluster {
             "datapath_type=netdev",
             "fail_mode=secure",
         ])?;
-        until("the server to be closed", PATIENCE, || (!cluster.passes(LATE).ok()?).then_some(()))?;
+        until("the server to be isolated", TIMEOUT, || (!cluster.passes(LATE).ok()?).then_some(()))?;
         Ok(cluster)
     }
 
@@ -123,7 +124,7 @@ impl Cluster {
         self.dir.path().join("labs/bench")
     }
 
-    /// Runs antrea-lab for this cluster; gives what it prints.
+    /// Runs antrea-lab for this cluster, and returns its output.
     fn lab(&self, arguments: &[&str]) -> Result<String> {
         let (command, rest) = arguments.split_first().context("a command is missing")?;
         let mut lab = Command::new(program("antrea-lab")?);
@@ -143,14 +144,14 @@ impl Cluster {
         Ok(serde_json::from_str(&self.curl(&[], path)?)?)
     }
 
-    /// Writes an object down for [`Cluster::apply`].
+    /// Writes an object to a file for [`Cluster::apply`].
     fn write(&self, object: &Value) -> Result<PathBuf> {
         let file = self.dir.path().join("object");
         fs::write(&file, object.to_string())?;
         Ok(file)
     }
 
-    /// As `kubectl apply --server-side -f file` does it.
+    /// Like `kubectl apply --server-side -f file`.
     fn apply(&self, path: &str, name: &str, file: &Path) -> Result<()> {
         let body = format!("@{}", file.display());
         let media = "Content-Type: application/apply-patch+yaml";
@@ -189,9 +190,9 @@ impl Cluster {
         Ok(socket.recv(&mut [0; 64]).is_ok())
     }
 
-    /// How long it takes until a policy with so many addresses, the client's among them, is enforced.
+    /// Time until a policy with this many addresses, the client's among them, is enforced.
     fn realize(&self, count: u32, round: u32) -> Result<Duration> {
-        // Addresses that differ from one round to the next, scattered and never twice.
+        // Addresses that differ between rounds, scattered and without duplicates.
         let block = |n: u32| {
             let scattered = (n + round * 20_000).wrapping_mul(0x9e37_79b1) >> 2 | 0x4000_0000;
             json!({"ipBlock": {"cidr": format!("{}/32", std::net::Ipv4Addr::from(scattered))}})
@@ -199,15 +200,15 @@ impl Cluster {
         let client = fs::read_to_string(self.dir.path().join("client-ip"))?;
         let mut blocks: Vec<Value> = (1..count).map(block).collect();
         blocks.push(json!({"ipBlock": {"cidr": format!("{client}/32")}}));
-        // As the flows for `ovs-ofctl`, the policy is in a file when the clock starts.
+        // Like the flows for `ovs-ofctl`, the policy is in a file before the measurement starts.
         let file = self.write_policy("large", &json!([{"from": blocks}]))?;
         let left = self.addresses()?;
-        ensure!(left < 100, "{left} flows of the policy before are there, and would let the client in");
+        ensure!(left < 100, "{left} flows of the previous policy are left, and would allow the client");
         let start = Instant::now();
         self.apply_policy("large", &file)?;
-        // Not with pauses that grow, as others wait: they would be measured.
+        // No growing pauses, as in other waits: they would be part of the measurement.
         while !self.passes(TICK).is_ok_and(|passes| passes) {
-            ensure!(start.elapsed() < PATIENCE, "the client was not let in within {} s", PATIENCE.as_secs());
+            ensure!(start.elapsed() < TIMEOUT, "the client was not allowed within {} s", TIMEOUT.as_secs());
         }
         let took = start.elapsed();
         let flows = self.addresses()?;
@@ -215,12 +216,12 @@ impl Cluster {
         Ok(took)
     }
 
-    /// How many flows there are of addresses that may come in.
+    /// Number of flows that match allowed source addresses.
     fn addresses(&self) -> Result<usize> {
         Ok(self.flows()?.lines().filter(|flow| flow.contains("/32") || flow.contains("nw_src=")).count())
     }
 
-    /// The flows of rules of what comes in.
+    /// The flows of ingress rules.
     fn flows(&self) -> Result<String> {
         self.lab(&[
             "node",
@@ -236,7 +237,7 @@ impl Cluster {
         ])
     }
 
-    /// How long `ovs-ofctl` takes for the same flows.
+    /// The time that `ovs-ofctl` takes for the same flows.
     fn raw(&self, count: u32) -> Result<Duration> {
         let flows = self.flows()?;
         let flows: Vec<&str> = flows.lines().filter(|line| line.contains("actions=")).map(str::trim).collect();
@@ -248,15 +249,15 @@ impl Cluster {
             "start=$(date +%s%N); ovs-ofctl -O OpenFlow15 --bundle add-flows br-raw {path} || exit 1; \
              echo $(($(date +%s%N) - start)); ovs-ofctl -O OpenFlow15 del-flows br-raw"
         );
-        let told = self.lab(&["node", "node-1", "--", "sh", "-c", &script])?;
-        Ok(Duration::from_nanos(told.trim().parse().with_context(|| told.clone())?))
+        let output = self.lab(&["node", "node-1", "--", "sh", "-c", &script])?;
+        Ok(Duration::from_nanos(output.trim().parse().with_context(|| output.clone())?))
     }
 
-    /// Takes the large policy away, and waits until it is no longer enforced and out of the switch.
+    /// Deletes the large policy, and waits until it is no longer enforced and its flows are removed.
     fn clear(&self) -> Result<()> {
         let path = "apis/networking.k8s.io/v1/namespaces/default/networkpolicies/large";
         self.curl(&["-X", "DELETE", "-o", "/dev/null"], path)?;
-        until("the policy to leave the switch", PATIENCE, || (self.addresses().ok()? < 100).then_some(()))?;
-        until("the client is locked out", PATIENCE, || (!self.passes(LATE).ok()?).then_some(()))
+        until("the policy to leave the switch", TIMEOUT, || (self.addresses().ok()? < 100).then_some(()))?;
+        until("the client to be blocked", TIMEOUT, || (!self.passes(LATE).ok()?).then_some(()))
     }
 }

@@ -1,4 +1,4 @@
-//! The commands.
+//! The commands of antctl, a module for each.
 
 pub(crate) mod diagram;
 pub(crate) mod pipeline;

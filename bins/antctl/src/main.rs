@@ -1,11 +1,11 @@
-//! What people ask of antrea-rs on the command line.
+//! antctl, the command line of antrea-rs.
 //!
-//! *Role.* Commands, and how their answers look. So far: the flows of a Node, from a file that describes it.
+//! *Role.* Parses commands and prints their output. So far: the flows of a Node that a file describes.
 //!
-//! *Invariants.* Answers go to standard output, everything else to standard error. An error names the file, the document, the
-//! object and the field, and says what would be right.
+//! *Invariants.* Output goes to standard output, everything else to standard error. An error names the file, the
+//! document, the object and the field, and says what is allowed.
 //!
-//! *Not here.* Decisions: they are made by the crates that the agent uses as well.
+//! *Not here.* Decisions: antctl calls the same crates as the agent.
 
 mod commands;
 mod state;
@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(name = "antctl", version, about = "Looks into antrea-rs", arg_required_else_help = true)]
+#[command(name = "antctl", version, about = "Inspects antrea-rs", arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -24,7 +24,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// The OVS pipeline of a Node that a file describes
+    /// Show the OVS pipeline of a Node that a file describes
     #[command(subcommand)]
     Pipeline(commands::pipeline::Command),
 }
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     };
     match answer {
         Ok(text) => {
-            // A reader that has seen enough is no failure.
+            // A reader that closes the pipe early is not an error.
             let _ = std::io::stdout().write_all(text.as_bytes());
             ExitCode::SUCCESS
         }

@@ -1,6 +1,7 @@
-//! The bridge with its gateway and its tunnel, as OVSDB describes them.
+//! The bridge with its gateway and its tunnel port in OVSDB.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -9,139 +10,135 @@ use ovs::database::{Database, TransactError};
 use ovsdb::condition::{Condition, Where};
 use ovsdb::operation::Mutation;
 use ovsdb::replica::Replica;
-use ovsdb::tables::{Bridge, BridgeColumns, FailMode, Interface, InterfaceColumns, Port, PortColumns, RowError};
+use ovsdb::tables::{
+    Bridge, BridgeColumns, FailMode, FlowTable, FlowTableColumns, Interface, InterfaceColumns, Port, PortColumns,
+    RowError,
+};
 use ovsdb::transaction::Transaction;
 use ovsdb::value::{RowRef, Uuid};
 use thiserror::Error;
 use tracing::warn;
 use types::Mac;
 
-/// How long the switch may take to make what it was asked for.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// The ports that the reference documents have.
+/// How long ovs-vswitchd may take to create the bridge and its ports.
+const OVS_TIMEOUT: Duration = Duration::from_secs(30);
+/// OpenFlow ports as in the documentation of Antrea.
 const TUNNEL_PORT: u16 = 1;
 const GATEWAY_PORT: u16 = 2;
-/// What Antrea calls the tunnel.
+/// The name that Antrea gives the tunnel port.
 pub(crate) const TUNNEL: &str = "antrea-tun0";
-/// What the pipeline needs the switch to speak.
+/// The OpenFlow version that the pipeline needs.
 const PROTOCOL: &str = "OpenFlow15";
 
-/// A bridge, as it should be.
+/// The table of session affinity.
+const CLIENT_TABLE: u16 = pipeline::tables::Table::SessionAffinity.id() as u16;
+/// `overflow_policy` that evicts a flow with a timeout when the table is full.
+const EVICT: &str = "evict";
+/// Limit of the session affinity table: one flow per client and frontend.
+const MAX_CLIENTS: u32 = 8192;
+/// Eviction groups, the largest loses a flow first: client networks, /16 of IPv4 and /48 of IPv6.
+const CLIENT_NETWORKS: [&str; 2] = ["NXM_OF_IP_SRC[16..31]", "NXM_NX_IPV6_SRC[80..127]"];
+
+/// Desired state of the bridge and its own ports.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Wanted {
-    /// Its name.
+pub(crate) struct BridgeSpec {
     pub(crate) bridge: String,
-    /// `system` or `netdev`.
+    /// `datapath_type`: `system` or `netdev`.
     pub(crate) datapath: &'static str,
-    /// The name of its gateway.
+    /// Name of the gateway port.
     pub(crate) gateway: String,
-    /// The largest packet of its gateway.
+    /// MTU of the gateway.
     pub(crate) mtu: u32,
-    /// Its tunnel, if packets between Nodes need one.
+    /// The tunnel port, unless the mode is `noEncap`.
     pub(crate) tunnel: Option<Tunnel>,
 }
 
-/// The tunnel to all other Nodes.
+/// The tunnel port, which reaches all other Nodes (`remote_ip=flow`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Tunnel {
     /// `geneve`, `vxlan`, `gre` or `stt`.
     pub(crate) kind: String,
-    /// Another UDP port than the usual one.
+    /// UDP port, if it is not the default of the tunnel type.
     pub(crate) port: Option<u16>,
-    /// Whether the outer packets have a checksum.
+    /// Whether outer UDP headers have a checksum.
     pub(crate) checksum: bool,
+    /// Outer source address. Peers accept tunnel packets only from known addresses of this Node, and a route may prefer another
+    /// one.
+    pub(crate) local: Option<IpAddr>,
 }
 
-/// What the switch made of it.
+/// OpenFlow ports and MAC that ovs-vswitchd assigned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Made {
-    /// The gateway's port.
+pub(crate) struct BridgePorts {
     pub(crate) gateway: OfPort,
-    /// The gateway's Ethernet address.
+    /// MAC of the gateway.
     pub(crate) mac: Mac,
-    /// The tunnel's port.
     pub(crate) tunnel: Option<OfPort>,
 }
 
-/// Why there is no bridge.
+/// Why the bridge cannot be set up.
 #[derive(Debug, Error)]
 pub(crate) enum BridgeError {
-    /// ovsdb-server does not take it.
+    /// ovsdb-server rejected the transaction.
     #[error("bridge {bridge}: {source}")]
-    Transact {
-        /// The bridge.
-        bridge: String,
-        /// Why.
-        source: TransactError,
-    },
-    /// The database is not what it should be.
+    Transact { bridge: String, source: TransactError },
+    /// A row of OVSDB cannot be decoded.
     #[error(transparent)]
     Row(#[from] RowError),
-    /// The switch cannot make an interface.
-    #[error("interface {interface}: Open vSwitch says: {reason}")]
-    Interface {
-        /// Which.
-        interface: String,
-        /// Why.
-        reason: String,
-    },
-    /// The switch cannot make tunnels of this type.
-    #[error("tunnelType: this Open vSwitch has no `{kind}` tunnels; it has: {known}")]
+    /// ovs-vswitchd cannot create an interface.
+    #[error("interface {interface}: Open vSwitch reports: {reason}")]
+    Interface { interface: String, reason: String },
+    /// Open vSwitch does not support this tunnel type.
+    #[error("tunnelType: this Open vSwitch does not support `{kind}` tunnels; it supports: {known}")]
     TunnelType {
-        /// What was asked for.
         kind: String,
-        /// What there is.
+        /// The tunnel types that it supports.
         known: String,
     },
-    /// The bridge is another one now.
-    #[error("bridge {bridge}: it was removed and made anew, with other ports: starting again")]
-    Another {
-        /// The bridge.
-        bridge: String,
-    },
-    /// The switch does not answer.
-    #[error("bridge {bridge}: ovs-vswitchd has not made it within {PATIENCE:?}; is it running?")]
-    Slow {
-        /// The bridge.
-        bridge: String,
-    },
+    /// The bridge was deleted, and ovs-vswitchd assigned other ports or another MAC.
+    #[error(
+        "bridge {bridge}: was deleted and created again with other OpenFlow ports; the agent exits in order to start again"
+    )]
+    Recreated { bridge: String },
+    /// ovs-vswitchd or ovsdb-server does not respond.
+    #[error("bridge {bridge}: ovs-vswitchd did not create it within {OVS_TIMEOUT:?}; is ovs-vswitchd running?")]
+    Timeout { bridge: String },
 }
 
-impl Wanted {
-    /// Changes the database where it is not as it should be, and waits until the switch has followed.
-    pub(crate) async fn make(&self, database: &Database) -> Result<Made, BridgeError> {
-        let slow = || BridgeError::Slow { bridge: self.bridge.clone() };
-        let replica = database.synced().await.ok_or_else(slow)?;
+impl BridgeSpec {
+    /// Writes the difference to OVSDB, and waits until ovs-vswitchd has assigned the ports.
+    pub(crate) async fn apply(&self, database: &Database) -> Result<BridgePorts, BridgeError> {
+        let timeout = || BridgeError::Timeout { bridge: self.bridge.clone() };
+        let replica = database.synced().await.ok_or_else(timeout)?;
         if let Some(changes) = self.changes(&replica)? {
             let refused = |source| BridgeError::Transact { bridge: self.bridge.clone(), source };
             database.transact(changes).await.map_err(refused)?;
         }
         let mut outcome = Ok(None);
         let done = |replica: &Replica| {
-            outcome = self.look(replica);
+            outcome = self.assigned_ports(replica);
             !matches!(outcome, Ok(None))
         };
-        let _ = tokio::time::timeout(PATIENCE, database.wait_for(done)).await;
-        outcome?.ok_or_else(slow)
+        let _ = tokio::time::timeout(OVS_TIMEOUT, database.wait_for(done)).await;
+        outcome?.ok_or_else(timeout)
     }
 
-    /// Keeps the bridge as it should be. Ends when the switch has made something else of it than before: the flows of this
-    /// agent are those of the bridge that it found.
-    pub(crate) async fn keep(&self, database: &Database, before: Made, repairs: &AtomicU64) -> BridgeError {
+    /// Repairs drift. Ends when the ports or the MAC differ from `before`: flows of a running agent contain them.
+    pub(crate) async fn reconcile(&self, database: &Database, before: BridgePorts, repairs: &AtomicU64) -> BridgeError {
         let mut changes = database.changes();
         loop {
             if changes.next().await.is_none() {
-                return BridgeError::Slow { bridge: self.bridge.clone() };
+                return BridgeError::Timeout { bridge: self.bridge.clone() };
             }
             let Some(replica) = database.snapshot() else { continue };
             match self.changes(&replica) {
                 Ok(None) => {}
                 Ok(Some(_)) => {
-                    warn!(bridge = self.bridge, "somebody has changed the bridge; repaired");
+                    warn!(bridge = self.bridge, "bridge settings drifted; repairing");
                     repairs.fetch_add(1, Ordering::Relaxed);
-                    match self.make(database).await {
-                        Ok(made) if made == before => {}
-                        Ok(_) => return BridgeError::Another { bridge: self.bridge.clone() },
+                    match self.apply(database).await {
+                        Ok(ports) if ports == before => {}
+                        Ok(_) => return BridgeError::Recreated { bridge: self.bridge.clone() },
                         Err(error) => return error,
                     }
                 }
@@ -150,7 +147,7 @@ impl Wanted {
         }
     }
 
-    /// What has to change in the database; nothing if all is as it should be.
+    /// The difference between the desired and the actual bridge, if any.
     pub(crate) fn changes(&self, replica: &Replica) -> Result<Option<Transaction>, RowError> {
         let mut transaction = Transaction::new();
         let (bridge, present) = self.bridge_changes(replica, &mut transaction)?;
@@ -175,9 +172,9 @@ impl Wanted {
     }
 
     fn bridge_changes(&self, replica: &Replica, transaction: &mut Transaction) -> Result<(RowRef, bool), RowError> {
-        let wanted = BridgeColumns::default()
+        let columns = BridgeColumns::default()
             .datapath_type(self.datapath)
-            // Without flows nothing passes: a bridge that learns would let everything through until the agent is there.
+            // Fail closed: a learning bridge would forward everything until the agent has installed flows.
             .fail_mode(Some(FailMode::Secure))
             .protocols([PROTOCOL]);
         let found: Option<Bridge> = replica.named(&self.bridge)?;
@@ -186,13 +183,17 @@ impl Wanted {
                 let same = row.datapath_type == self.datapath
                     && row.fail_mode == Some(FailMode::Secure)
                     && row.protocols == BTreeSet::from([PROTOCOL.to_owned()]);
-                if !same {
-                    transaction.update(Where::named(&self.bridge), wanted);
+                let is_limited = is_limited(replica, &row)?;
+                if !same || !is_limited {
+                    let tables = limit(&row, is_limited, transaction);
+                    transaction.update(Where::named(&self.bridge), columns.flow_tables(tables));
                 }
                 (RowRef::Existing(row.uuid), true)
             }
             None => {
-                let row = transaction.insert(wanted.name(self.bridge.as_str()));
+                let clients = RowRef::Inserted(transaction.insert(client_table()));
+                let columns = columns.flow_tables([(CLIENT_TABLE, clients)]);
+                let row = transaction.insert(columns.name(self.bridge.as_str()));
                 let row = RowRef::Inserted(row);
                 let add = Mutation::insert("bridges", row.clone());
                 transaction.mutate("Open_vSwitch", Where::EVERY_ROW, [add]);
@@ -201,7 +202,7 @@ impl Wanted {
         })
     }
 
-    /// Adds a port to the bridge, or corrects the one that is there.
+    /// Adds a port to the bridge, or updates the existing one.
     fn interface(
         &self,
         replica: &Replica,
@@ -226,8 +227,8 @@ impl Wanted {
         Ok(())
     }
 
-    /// What the switch has made so far.
-    fn look(&self, replica: &Replica) -> Result<Option<Made>, BridgeError> {
+    /// The ports that ovs-vswitchd has assigned; `None` if some are missing.
+    fn assigned_ports(&self, replica: &Replica) -> Result<Option<BridgePorts>, BridgeError> {
         if let (Some(tunnel), Some(root)) = (&self.tunnel, replica.open_vswitch()?)
             && !root.iface_types.is_empty()
             && !root.iface_types.contains(&tunnel.kind)
@@ -236,15 +237,43 @@ impl Wanted {
             let known = known.collect::<Vec<_>>().join(", ");
             return Err(BridgeError::TunnelType { kind: tunnel.kind.clone(), known });
         }
-        let gateway = made(replica, &self.gateway)?;
-        let tunnel = self.tunnel.as_ref().map(|_| made(replica, TUNNEL)).transpose()?;
+        let gateway = assigned_port(replica, &self.gateway)?;
+        let tunnel = self.tunnel.as_ref().map(|_| assigned_port(replica, TUNNEL)).transpose()?;
         let Some((port, Some(mac))) = gateway else { return Ok(None) };
         Ok(match tunnel {
             Some(None) => None,
-            Some(Some((tunnel, _))) => Some(Made { gateway: port, mac, tunnel: Some(tunnel) }),
-            None => Some(Made { gateway: port, mac, tunnel: None }),
+            Some(Some((tunnel, _))) => Some(BridgePorts { gateway: port, mac, tunnel: Some(tunnel) }),
+            None => Some(BridgePorts { gateway: port, mac, tunnel: None }),
         })
     }
+}
+
+/// The limit of the session affinity table: a flood of spoofed clients must not fill the switch with flows.
+fn client_table() -> FlowTableColumns {
+    FlowTableColumns::default()
+        .flow_limit(Some(MAX_CLIENTS))
+        .overflow_policy(Some(EVICT))
+        .groups(CLIENT_NETWORKS.map(str::to_owned))
+}
+
+fn is_limited(replica: &Replica, bridge: &Bridge) -> Result<bool, RowError> {
+    let Some(row) = bridge.flow_tables.get(&CLIENT_TABLE) else { return Ok(false) };
+    let row: Option<FlowTable> = replica.get(*row)?;
+    Ok(row.is_some_and(|row| {
+        row.flow_limit == Some(MAX_CLIENTS)
+            && row.overflow_policy.as_deref() == Some(EVICT)
+            && row.groups == CLIENT_NETWORKS.map(str::to_owned).into()
+    }))
+}
+
+/// The value of `flow_tables`: existing entries of other tables, and ours.
+fn limit(bridge: &Bridge, is_limited: bool, transaction: &mut Transaction) -> Vec<(u16, RowRef)> {
+    let others = bridge.flow_tables.iter().filter(|(table, _)| is_limited || **table != CLIENT_TABLE);
+    let mut tables: Vec<_> = others.map(|(table, row)| (*table, RowRef::Existing(*row))).collect();
+    if !is_limited {
+        tables.push((CLIENT_TABLE, RowRef::Inserted(transaction.insert(client_table()))));
+    }
+    tables
 }
 
 impl Tunnel {
@@ -255,6 +284,9 @@ impl Tunnel {
         ]);
         if let Some(port) = self.port {
             options.insert("dst_port".to_owned(), port.to_string());
+        }
+        if let Some(local) = self.local {
+            options.insert("local_ip".to_owned(), local.to_string());
         }
         if self.checksum {
             options.insert("csum".to_owned(), "true".to_owned());
@@ -267,19 +299,19 @@ impl Tunnel {
 pub(crate) fn add_port(transaction: &mut Transaction, bridge: &RowRef, port: RowRef, name: &str) {
     let row = match bridge {
         RowRef::Existing(uuid) => Where::from(Condition::equal("_uuid", *uuid)),
-        // A row that the transaction inserts has no id to ask for yet, but its name is known.
+        // A row that this transaction inserts has no UUID yet, but its name is known.
         RowRef::Inserted(_) => Where::named(name),
     };
     transaction.mutate("Bridge", row, [Mutation::insert("ports", port)]);
 }
 
-/// Removes a port from a bridge; rows that nobody points at are removed by the server.
+/// Removes a port from a bridge; ovsdb-server deletes rows without references.
 pub(crate) fn remove_port(transaction: &mut Transaction, bridge: &str, port: Uuid) {
     transaction.mutate("Bridge", Where::named(bridge), [Mutation::delete("ports", RowRef::Existing(port))]);
 }
 
-/// The port and the Ethernet address of an interface, once the switch has made it.
-fn made(replica: &Replica, name: &str) -> Result<Option<(OfPort, Option<Mac>)>, BridgeError> {
+/// OpenFlow port and MAC of an interface, once ovs-vswitchd has assigned them.
+fn assigned_port(replica: &Replica, name: &str) -> Result<Option<(OfPort, Option<Mac>)>, BridgeError> {
     let Some(row): Option<Interface> = replica.named(name)? else { return Ok(None) };
     if let Some(reason) = row.error {
         return Err(BridgeError::Interface { interface: name.to_owned(), reason });

@@ -1,24 +1,25 @@
-//! Pods come and go: what a container runtime asks for, carried out.
+//! CNI calls: attaches Pods to the bridge and detaches them.
 //!
-//! A Pod that is attached has an address in the IPAM store, a cable, a row in OVSDB and flows in the switch. The row is what an
-//! agent that was restarted knows the Pod by: it is made when the cable is there, and removed before the cable goes, for which a
-//! runtime does not wait. What is left of a call that was cut short is found by the same container's next call, or by
-//! [`Cni::collect`].
+//! An attached Pod has addresses in the IPAM store, a veth, a row in OVSDB and flows in the switch. A restarted agent learns the
+//! Pod from the row: it is inserted when the veth exists, and deleted before the veth. DEL returns before the veth is deleted,
+//! and before the addresses are released, which needs the Pod's flows out of the switch and its connections out of the
+//! connection tables. The next call for the same container, or [`Cni::collect_garbage`], cleans up after an interrupted call.
 
+mod in_progress;
 mod interface_name;
-mod removals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::cni::{Attachment, AttachmentId, Call, Code, Error, Handler, Interface, Release};
-use host::ipam::{self, Pool};
+use host::ipam::{self, Pool, Reservation};
 use ipnet::IpNet;
 use node::{Event, Own, Owner};
+use ovs::backoff::Backoff;
 use pipeline::model::Address;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -26,13 +27,17 @@ use tracing::{debug, info, warn};
 use types::host::PodLink;
 use types::{Mac, ObjectName};
 
+use crate::conntrack::Conntrack;
 use crate::engine::Engine;
 use crate::ports::{PodPort, Ports, Reserved};
+use in_progress::{Releases, Removals};
 use interface_name::interface_name;
-use removals::Removals;
 
-/// How long the switch may take to give a port its number, and to hold its flows.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the switch may take to assign an OpenFlow port and to install the flows.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Hint for operators if addresses are not released.
+const RELEASE_HINT: &str = "is ovs-vswitchd running? See the log of antrea-agent";
 
 /// Attaches Pods to this Node's bridge.
 #[derive(Clone, Debug)]
@@ -42,25 +47,44 @@ pub(crate) struct Cni {
     ports: Ports,
     pool: Arc<Pool>,
     removals: Removals,
-    /// Whether what earlier calls have left behind was collected, which is done alone.
+    releases: Releases,
+    conntrack: Conntrack,
+    /// Whether calls are accepted: not before the leftovers of earlier calls are collected.
     open: Arc<AtomicBool>,
-    /// Where the Node's `/proc` is seen, if that is not where it is on the Node.
+    /// Where the Node's `/proc` is mounted, if the agent runs in a Pod.
     proc: Option<Arc<PathBuf>>,
 }
 
 impl Cni {
-    /// Attaches Pods with addresses of a pool. In an agent that runs in a Pod, the Node's `/proc` is below `prefix`.
-    pub(crate) fn new(own: Arc<Own>, engine: Engine, ports: Ports, pool: Pool, prefix: &Path) -> Self {
-        let proc = Some(prefix.join("proc")).filter(|path| path.join("1").exists()).map(Arc::new);
-        Self { own, engine, ports, pool: Arc::new(pool), removals: Removals::new(), open: Arc::default(), proc }
+    /// If the agent runs in a Pod, the Node's `/proc` is mounted under `prefix`.
+    pub(crate) fn new(
+        own: Arc<Own>,
+        engine: Engine,
+        ports: Ports,
+        pool: Pool,
+        conntrack: Conntrack,
+        prefix: &Path,
+    ) -> Self {
+        let proc = prefix.join("proc");
+        Self {
+            own,
+            engine,
+            ports,
+            pool: Arc::new(pool),
+            removals: Removals::new(),
+            releases: Releases::new(),
+            conntrack,
+            open: Arc::default(),
+            proc: Some(proc).filter(|path| path.join("1").exists()).map(Arc::new),
+        }
     }
 
-    /// From now on calls are carried out; until then, runtimes are told to try again.
+    /// Accepts calls from now on; before, runtimes get a "try again" error.
     pub(crate) fn open(&self) {
         self.open.store(true, Ordering::Release);
     }
 
-    /// Where the agent finds a network namespace that a runtime names.
+    /// The path at which the agent sees a network namespace that a runtime names.
     fn netns(&self, named: &str) -> PathBuf {
         match (&self.proc, Path::new(named).strip_prefix("/proc")) {
             (Some(proc), Ok(below)) => proc.join(below),
@@ -68,56 +92,140 @@ impl Cni {
         }
     }
 
-    /// Waits until what was detached is gone from the kernel.
-    pub(crate) async fn settled(&self) {
-        self.removals.ended().await;
+    /// Waits until all detached veths are deleted and their addresses released.
+    pub(crate) async fn wait_for_removals(&self) {
+        self.removals.wait_for_all().await;
+        self.releases.wait_for_all().await;
     }
 
-    /// Removes what calls that were cut short have left behind: addresses and cables of no port, ports without a cable.
+    /// Removes the leftovers of interrupted calls: addresses and veths without a port, ports without a veth.
     ///
-    /// No call may be under way.
-    pub(crate) async fn collect(&self) -> Result<(), Error> {
-        let (mut containers, mut cables) = (BTreeSet::new(), BTreeSet::new());
+    /// Must not run concurrently with other calls.
+    pub(crate) async fn collect_garbage(&self) -> Result<(), Error> {
+        let (mut containers, mut veths) = (BTreeSet::new(), BTreeSet::new());
         for (port, _) in self.ports.all() {
             let device = port.name.clone();
-            // Where nobody can tell, nothing is taken from a Pod that may live.
+            // On an error keep the port: its Pod may be running.
             let there = blocking(move || host::pod::is_plugged(&device)).await.unwrap_or(true);
             if there {
                 containers.insert(port.container);
-                cables.insert(port.name);
+                veths.insert(port.name);
             } else {
-                warn!(interface = port.name, pod = %port.pod, "its cable is gone, and with it the port");
-                self.take_out(&port.name, None).await?;
+                warn!(interface = port.name, pod = %port.pod, "the Pod's veth does not exist; removing its port");
+                self.remove_port(&port.name, None).await?;
             }
         }
-        self.settled().await;
-        self.free_all_but(containers).await?;
-        let gone = blocking(move || host::pod::collect(&cables));
+        self.wait_for_removals().await;
+        self.release_all_except(containers).await?;
+        let gone = blocking(move || host::pod::collect(&veths));
         let gone = gone.await.map_err(|error| Error::new(Code::Interface, error))?;
         for device in gone {
-            info!(device, "what was left of a Pod's cable was removed");
+            info!(device, "removed a veth that belongs to no port");
         }
         Ok(())
     }
 
-    /// Gives back the addresses of all containers but these.
-    async fn free_all_but(&self, containers: BTreeSet<String>) -> Result<(), Error> {
+    /// Releases the addresses of all containers but these.
+    async fn release_all_except(&self, containers: BTreeSet<String>) -> Result<(), Error> {
+        let leaked = self.pool(move |pool| pool.leaked(&containers)).await?;
+        if leaked.is_empty() {
+            return Ok(());
+        }
+        for ip in self.flush_and_release(leaked).await? {
+            info!(%ip, "released an address that no container of this Node holds");
+        }
+        Ok(())
+    }
+
+    /// Flushes the connections of addresses whose ports are deleted, and then releases the addresses.
+    async fn flush_and_release(&self, held: Vec<Reservation>) -> Result<Vec<IpAddr>, Error> {
+        // While the Pod's flows are in the switch, they could create a flushed connection again. The engine logs rejections.
+        let _ = self.engine.installed(Owner::Node).await;
+        let addresses = held.iter().map(|entry| entry.ip).collect();
+        self.conntrack.flush_released(addresses).await.map_err(|error| Error::new(Code::Ipam, error))?;
+        self.pool(move |pool| pool.free(&held)).await
+    }
+
+    /// Releases the addresses of an attachment whose port is deleted, in the background. The next call for the same container
+    /// waits for it.
+    async fn release(&self, owner: ipam::Owner) -> Result<(), Error> {
+        let of = owner.clone();
+        let held = self.pool(move |pool| pool.held_by(&of)).await?;
+        if held.is_empty() {
+            return Ok(());
+        }
+        let this = self.clone();
+        self.releases.begin(owner, (), async move {
+            let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+            while let Err(error) = this.flush_and_release(held.clone()).await {
+                let delay = backoff.next_delay();
+                if backoff.is_news() {
+                    let addresses: Vec<IpAddr> = held.iter().map(|entry| entry.ip).collect();
+                    warn!(?addresses, %error, "cannot release addresses of a deleted Pod; retrying");
+                }
+                tokio::time::sleep_until((Instant::now() + delay).into()).await;
+            }
+        });
+        Ok(())
+    }
+
+    /// Allocates addresses for an attachment.
+    async fn allocate(&self, owner: ipam::Owner) -> Result<Vec<IpAddr>, Error> {
+        let ended = timeout(CONNECT_TIMEOUT, self.releases.wait_for(&owner)).await;
+        ended.map_err(|_| {
+            Error::try_again(
+                format!("addresses of container {} are still being released", owner.container),
+                RELEASE_HINT,
+            )
+        })?;
+        let allocate = || {
+            let owner = owner.clone();
+            self.pool(move |pool| match pool.allocate(&owner) {
+                Err(full @ ipam::Error::Full { .. }) => Ok(Err(Error::new(Code::Ipam, full.to_string()))),
+                other => other.map(Ok),
+            })
+        };
+        let allocated = async {
+            loop {
+                // Addresses of deleted Pods may be released soon.
+                let pending = self.releases.count();
+                match allocate().await? {
+                    Err(_) if pending > 0 => self.releases.fewer_than(pending).await,
+                    allocated => return allocated,
+                }
+            }
+        };
+        match timeout(CONNECT_TIMEOUT, allocated).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                Err(Error::try_again("all Pod addresses are in use, and some are still being released", RELEASE_HINT))
+            }
+        }
+    }
+
+    /// Runs `work` on the IPAM store, and logs files there that cannot be used.
+    async fn pool<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Pool) -> Result<T, ipam::Error> + Send + 'static,
+    ) -> Result<T, Error> {
         let pool = Arc::clone(&self.pool);
-        let freed = blocking(move || pool.collect(&containers));
-        for ip in freed.await.map_err(|error| Error::new(Code::Ipam, error))? {
-            info!(%ip, "an address that was nobody's is free again");
+        let done = blocking(move || work(&pool)).await.map_err(|error| Error::new(Code::Ipam, error));
+        for ipam::Unusable { path, problem } in self.pool.news() {
+            let file = path.display();
+            warn!(%file, problem, "IPAM: cannot use this file; if it is named like an address, the address counts as \
+                taken. Remove the file if no container uses the address");
         }
-        Ok(())
+        done
     }
 
-    /// Fails unless the switch holds what Pods need.
+    /// Fails unless Pods can be attached.
     fn ready(&self) -> Result<(), Error> {
         self.opened()?;
         let progress = *self.engine.progress().borrow();
         if progress.ready { Ok(()) } else { Err(not_ready()) }
     }
 
-    /// Fails until calls are carried out at all.
+    /// Fails until calls are accepted.
     fn opened(&self) -> Result<(), Error> {
         if self.open.load(Ordering::Acquire) { Ok(()) } else { Err(not_ready()) }
     }
@@ -141,11 +249,9 @@ impl Cni {
         }
     }
 
-    async fn plug(&self, call: &Call) -> Result<Attachment, Error> {
+    async fn attach(&self, call: &Call) -> Result<Attachment, Error> {
         let (container, device) = (call.id.container.as_str(), call.id.ifname.as_str());
-        let (pool, owner) = (Arc::clone(&self.pool), ipam::Owner::new(container, device));
-        let addresses = blocking(move || pool.allocate(&owner));
-        let addresses = addresses.await.map_err(|error| Error::new(Code::Ipam, error))?;
+        let addresses = self.allocate(ipam::Owner::new(container, device)).await?;
         let Some(first) = addresses.first() else {
             return Err(Error::new(Code::Ipam, "this Node has no Pod subnet"));
         };
@@ -159,7 +265,7 @@ impl Cni {
             device: device.to_owned(),
             netns: call.netns.clone(),
         };
-        debug!(interface = port.name, addresses = ?port.addresses, "it has its addresses");
+        debug!(interface = port.name, addresses = ?port.addresses, "allocated Pod addresses");
         let link = self.link_of(&port, call.mtu);
         if self.ports.of(container).contains(&port) {
             let checked = link.clone();
@@ -167,125 +273,155 @@ impl Cni {
             if differences.is_ok_and(|differences| differences.is_empty()) {
                 return Ok(attachment(&link, &call.netns));
             }
-            // Somebody has torn it: made anew it is whole.
-            self.take_out(&port.name, None).await?;
+            // The veth has drifted: create it again.
+            self.remove_port(&port.name, None).await?;
         }
-        self.removals.make_way(&port.name, &port.netns).await;
-        // The switch learns what to do with the port while the kernel makes the cable.
+        self.removals.wait_for_conflicts(&port.name, &port.netns).await;
+        // The flows are installed while the kernel creates the veth.
         let reserved = self.ports.reserve();
         let number = reserved.as_ref().map(Reserved::number);
         if let Some(number) = number {
-            self.engine.tell(Event::Attached(port.interface(number))).await;
+            self.engine.send(Event::Attached(port.interface(number))).await;
         }
-        let plugged = link.clone();
-        let (there, host_end) = oneshot::channel();
-        let plugged = async {
-            let plugged = blocking(move || {
-                // What an ADD without an end has left would be in the way.
-                host::pod::detach(&plugged.host_device)?;
-                host::pod::attach(&plugged, || _ = there.send(()))
+        let pod_link = link.clone();
+        let (created, host_end) = oneshot::channel();
+        let attached = async {
+            let work = blocking(move || {
+                // An interrupted ADD may have left a veth of this name.
+                host::pod::detach(&pod_link.host_device)?;
+                host::pod::attach(&pod_link, || _ = created.send(()))
             });
-            plugged.await.inspect(|()| debug!(interface = port.name, "its cable is plugged"))
+            work.await.inspect(|()| debug!(interface = port.name, "created the Pod's veth"))
         };
         let connected = async {
             match host_end.await {
                 Ok(()) => self.connect(&port, number).await,
-                // There is no cable, and whoever should have made it says why.
+                // There is no veth; the other future returns the error.
                 Err(_) => Ok(()),
             }
         };
-        // Neither is left half-way if the other one fails: a transaction that is given up may still become a row.
-        let (plugged, connected) = tokio::join!(plugged, connected);
-        plugged.map_err(|error| Error::new(Code::Interface, error))?;
+        // Run both to the end even if one fails: a cancelled transaction may still insert its row.
+        let (attached, connected) = tokio::join!(attached, connected);
+        attached.map_err(|error| Error::new(Code::Interface, error))?;
         connected?;
         let answer = attachment(&link, &call.netns);
-        // Not waited for: without it, neighbours ask.
+        // In the background: without the announcement, neighbours send ARP requests.
         let announced = blocking(move || host::pod::announce(&link));
         tokio::spawn(async move {
             if let Err(error) = announced.await {
-                warn!(pod = %port.pod, error, "could not be announced");
+                warn!(pod = %port.pod, error, "cannot announce the Pod's addresses to neighbours");
             }
         });
         Ok(answer)
     }
 
-    /// Makes a cable a port of the bridge, by this number if it can be, and waits until the switch knows what to do with it.
-    async fn connect(&self, port: &PodPort, asked: Option<u16>) -> Result<(), Error> {
+    /// Adds a veth to the bridge, requesting an OpenFlow port, and waits until its flows are installed.
+    async fn connect(&self, port: &PodPort, requested: Option<u16>) -> Result<(), Error> {
         let failed = |message: String| Error::new(Code::Interface, message);
         let connected = async {
-            self.ports.add(port, asked).await.map_err(|error| failed(error.to_string()))?;
-            debug!(interface = port.name, "it is in the database");
-            let number = self.ports.assigned(&port.name).await.map_err(failed)?;
-            debug!(interface = port.name, number, "it is in the switch");
-            // It may be another number; and whoever saw a port of this name go may have taken back what was told before.
-            self.engine.tell(Event::Attached(port.interface(number))).await;
-            self.engine.installed(Owner::Interface(port.name.clone())).await.map_err(failed)
+            self.ports.add(port, requested).await.map_err(|error| failed(error.to_string()))?;
+            debug!(interface = port.name, "added the port to OVSDB");
+            let owner = Owner::Interface(port.name.clone());
+            // Connections of the address belong to the Pod that had it before.
+            let prepare = async || {
+                self.engine.installed(owner.clone()).await?;
+                self.conntrack.prepare(&port.addresses).await
+            };
+            let early = async { if requested.is_some() { prepare().await } else { Ok(()) } };
+            let (number, prepared) = tokio::join!(self.ports.assigned(&port.name), early);
+            let number = number.map_err(failed)?;
+            debug!(interface = port.name, number, "the switch assigned an OpenFlow port");
+            prepared.map_err(failed)?;
+            // The switch may have assigned another number, and `Ports::follow` may have sent `Detached` for an older port of
+            // this name.
+            self.engine.send(Event::Attached(port.interface(number))).await;
+            self.engine.installed(owner.clone()).await.map_err(failed)?;
+            if requested.is_none() {
+                prepare().await.map_err(failed)?;
+            }
+            Ok(())
         };
-        match timeout(PATIENCE, connected).await {
+        match timeout(CONNECT_TIMEOUT, connected).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(self.late(port).await),
+            Err(_) => Err(self.timeout_error(port).await),
         }
     }
 
-    /// Why a port is not connected yet.
-    async fn late(&self, port: &PodPort) -> Error {
+    /// The error for a port that was not connected in time.
+    async fn timeout_error(&self, port: &PodPort) -> Error {
         let owner = Owner::Interface(port.name.clone());
-        if self.engine.look(move |brain| brain.is_held(&owner)).await.unwrap_or_default() {
+        if self.engine.query(move |brain| brain.is_held(&owner)).await.unwrap_or_default() {
             let message =
-                format!("antrea-controller has not said within {PATIENCE:?} which policies Pod {} has", port.pod);
-            return Error::try_again(message, "is it running, and does it see the Pod? antrea-agent's log has more");
+                format!("antrea-controller did not send the policies of Pod {} within {CONNECT_TIMEOUT:?}", port.pod);
+            return Error::try_again(
+                message,
+                "is antrea-controller running, and can it list the Pod? See the log of antrea-agent",
+            );
         }
-        let message = format!("Open vSwitch has not connected interface {} within {PATIENCE:?}", port.name);
-        Error::try_again(message, "is ovs-vswitchd running? antrea-agent's log has more")
+        let message = format!("Open vSwitch did not connect interface {} within {CONNECT_TIMEOUT:?}", port.name);
+        Error::try_again(message, "is ovs-vswitchd running? See the log of antrea-agent")
     }
 
-    /// Removes a port and its flows, if they are there, and begins to remove its cable.
-    async fn take_out(&self, name: &str, netns: Option<String>) -> Result<(), Error> {
+    /// Removes a port and its flows, if they exist, and starts to delete its veth.
+    async fn remove_port(&self, name: &str, netns: Option<String>) -> Result<(), Error> {
         let failed = |error: String| Error::new(Code::Interface, error);
-        self.engine.tell(Event::Detached(name.to_owned())).await;
+        self.engine.send(Event::Detached(name.to_owned())).await;
         self.ports.remove(name).await.map_err(|error| failed(error.to_string()))?;
         let device = name.to_owned();
-        self.removals.begin(name.to_owned(), netns, blocking(move || host::pod::detach(&device)));
+        self.removals.begin(name.to_owned(), netns, async move {
+            let detached = device.clone();
+            if let Err(error) = blocking(move || host::pod::detach(&detached)).await {
+                warn!(device, error, "cannot remove the veth; the agent tries again at its next start");
+            }
+        });
         Ok(())
     }
 
-    /// Removes all that an attachment has, whatever is left of it.
-    async fn unplug(&self, id: &AttachmentId, pod: Option<&str>) -> Result<(), Error> {
+    /// Removes whatever exists of an attachment.
+    async fn detach(&self, id: &AttachmentId, pod: Option<&str>) -> Result<(), Error> {
         let (container, device) = (id.container.as_str(), id.ifname.as_str());
-        let rows = self.ports.of(container).into_iter().filter(|port| port.device == device);
-        // A call that was cut short may have left a cable and no row.
-        let mut cables: BTreeMap<String, Option<String>> =
+        let rows: Vec<PodPort> = self.ports.of(container).into_iter().filter(|port| port.device == device).collect();
+        let was_connected = !rows.is_empty();
+        // An interrupted call may have left a veth without a row.
+        let mut veths: BTreeMap<String, Option<String>> =
             pod.map(|pod| (interface_name(pod, container), None)).into_iter().collect();
-        cables.extend(rows.map(|port| (port.name, Some(port.netns))));
-        for (name, netns) in cables {
-            self.take_out(&name, netns).await?;
+        veths.extend(rows.into_iter().map(|port| (port.name, Some(port.netns))));
+        for (name, netns) in veths {
+            self.remove_port(&name, netns).await?;
         }
-        let (pool, owner) = (Arc::clone(&self.pool), ipam::Owner::new(container, device));
-        blocking(move || pool.release(&owner)).await.map(drop).map_err(|error| Error::new(Code::Ipam, error))
+        let owner = ipam::Owner::new(container, device);
+        if was_connected {
+            return self.release(owner).await;
+        }
+        // Without a port there are no connections, or the next ADD flushes them. A release in progress is left alone.
+        if !self.releases.contains(&owner) {
+            self.pool(move |pool| pool.release(&owner)).await?;
+        }
+        Ok(())
     }
 }
 
 impl Handler for Cni {
     async fn add(&self, call: &Call) -> Result<Attachment, Error> {
         self.ready()?;
-        let made = self.plug(call).await;
-        match &made {
-            Ok(_) => info!(pod = %call.pod, container = %call.id.container, "attached"),
+        let attached = self.attach(call).await;
+        match &attached {
+            Ok(_) => info!(pod = %call.pod, container = %call.id.container, "attached Pod"),
             Err(error) => {
-                warn!(pod = %call.pod, container = %call.id.container, %error, "could not be attached");
-                if let Err(error) = self.unplug(&call.id, Some(&call.pod.name)).await {
-                    warn!(pod = %call.pod, %error, "what was done could not be undone; the runtime's DEL will try again");
+                warn!(pod = %call.pod, container = %call.id.container, %error, "cannot attach Pod");
+                if let Err(error) = self.detach(&call.id, Some(&call.pod.name)).await {
+                    warn!(pod = %call.pod, %error, "cannot roll back the failed ADD; the runtime's DEL tries again");
                 }
             }
         }
-        made
+        attached
     }
 
     async fn del(&self, release: &Release) -> Result<(), Error> {
         self.opened()?;
         let pod = release.pod.as_ref().map(|pod| pod.name.as_str());
-        self.unplug(&release.id, pod).await?;
-        info!(container = %release.id.container, pod, "detached");
+        self.detach(&release.id, pod).await?;
+        info!(container = %release.id.container, pod, "detached Pod");
         Ok(())
     }
 
@@ -321,20 +457,20 @@ impl Handler for Cni {
         };
         for (port, _) in self.ports.all() {
             if !is_valid(&port.container, &port.device) {
-                info!(interface = port.name, pod = %port.pod, "the runtime no longer knows it");
-                self.take_out(&port.name, Some(port.netns)).await?;
+                info!(interface = port.name, pod = %port.pod, "removing a port that the runtime does not list as valid (GC)");
+                self.remove_port(&port.name, Some(port.netns)).await?;
             }
         }
-        self.free_all_but(valid.iter().map(|id| id.container.to_string()).collect()).await
+        self.release_all_except(valid.iter().map(|id| id.container.to_string()).collect()).await
     }
 }
 
 fn not_ready() -> Error {
-    let details = "antrea-agent waits for Open vSwitch, the Kubernetes API or antrea-controller; its log says for what";
+    let details = "antrea-agent waits for Open vSwitch, the Kubernetes API or antrea-controller; see its log";
     Error::try_again("the network of this Node is not ready", details)
 }
 
-/// What the runtime is told, which knows the namespace by the name that it gave.
+/// The CNI result, with the network namespace path that the runtime passed.
 fn attachment(link: &PodLink, netns: &str) -> Attachment {
     let host = Interface { name: link.host_device.clone(), mtu: Some(link.mtu), ..Interface::default() };
     let container = Interface {
@@ -344,25 +480,29 @@ fn attachment(link: &PodLink, netns: &str) -> Attachment {
         mtu: Some(link.mtu),
     };
     let gateway = |net: &IpNet| link.gateways.iter().find(|ip| ip.is_ipv4() == net.addr().is_ipv4()).copied();
-    let mut made = Attachment::of_pair(host, container, link.addresses.iter().map(|net| (*net, gateway(net))));
-    made.routes = link
+    let mut result = Attachment::of_pair(host, container, link.addresses.iter().map(|net| (*net, gateway(net))));
+    result.routes = link
         .gateways
         .iter()
-        .map(|gateway| api::cni::Route { destination: everything(*gateway), gateway: Some(*gateway), mtu: None })
+        .map(|gateway| api::cni::Route {
+            destination: default_destination(*gateway),
+            gateway: Some(*gateway),
+            mtu: None,
+        })
         .collect();
-    made
+    result
 }
 
-/// All addresses of a family.
-fn everything(of_family: IpAddr) -> IpNet {
+/// The default route's destination of an address family.
+fn default_destination(of_family: IpAddr) -> IpNet {
     match of_family {
         IpAddr::V4(_) => IpNet::from(ipnet::Ipv4Net::default()),
         IpAddr::V6(_) => IpNet::from(ipnet::Ipv6Net::default()),
     }
 }
 
-/// Runs what waits for the kernel or a disk where nobody else waits for it, once it is polled.
-async fn blocking<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, String>
+/// Runs `work` on the blocking thread pool once the future is polled.
+pub(crate) async fn blocking<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, String>
 where
     T: Send + 'static,
     E: std::fmt::Display + Send + 'static,

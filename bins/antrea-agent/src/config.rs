@@ -1,7 +1,7 @@
 //! The configuration file, `antrea-agent.conf`: Antrea's keys, with Antrea's defaults.
 //!
-//! A value that cannot be meant is an error that names the file, the key, the value and what is allowed; so is a key that looks
-//! like a misspelt one. Keys of Antrea that have no effect here yet, and keys that nobody knows, are told and accepted.
+//! An invalid value is an error that names the file, the key, the value and what is allowed; so is a key that looks misspelt.
+//! Unimplemented keys of Antrea and unknown keys are accepted and logged.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,12 +14,12 @@ pub(crate) mod keys;
 
 use ::config::{ConfigError, Reader};
 
-/// What the agent is told.
+/// The parsed configuration file, with defaults.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Config {
     pub(crate) ovs_bridge: String,
-    /// Found out where not set.
+    /// Detected if not set.
     pub(crate) ovs_datapath_type: Option<Datapath>,
     pub(crate) ovs_run_dir: PathBuf,
     pub(crate) host_gateway: String,
@@ -31,10 +31,10 @@ pub(crate) struct Config {
     pub(crate) transport_interface_cidrs: Vec<IpNet>,
     pub(crate) traffic_encap_mode: EncapMode,
     pub(crate) tunnel_type: Tunnel,
-    /// The usual one of its type where not set.
+    /// The default of the tunnel type if not set.
     pub(crate) tunnel_port: Option<u16>,
     pub(crate) tunnel_csum: bool,
-    /// What is left of the transport interface's where not set.
+    /// Computed from the MTU of the transport interface if not set.
     #[serde(rename = "defaultMTU")]
     pub(crate) default_mtu: Option<u32>,
     #[serde(rename = "noSNAT")]
@@ -52,7 +52,7 @@ pub(crate) struct Config {
     pub(crate) kube_api_server_override: Option<String>,
 }
 
-/// What moves the packets.
+/// The datapath type of Open vSwitch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Datapath {
@@ -60,7 +60,7 @@ pub(crate) enum Datapath {
     Netdev,
 }
 
-/// How packets get to other Nodes.
+/// How packets are sent to other Nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum EncapMode {
@@ -69,7 +69,7 @@ pub(crate) enum EncapMode {
     Hybrid,
 }
 
-/// What packets to other Nodes are wrapped in.
+/// The encapsulation of packets to other Nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Tunnel {
@@ -79,14 +79,14 @@ pub(crate) enum Tunnel {
     Stt,
 }
 
-/// How connections from outside get to Pods of other Nodes.
+/// How external connections are forwarded to Pods of other Nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum LoadBalancerMode {
     Nat,
 }
 
-/// How Services are served.
+/// Keys of the section `antreaProxy`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Proxy {
@@ -102,25 +102,27 @@ pub(crate) struct Proxy {
     pub(crate) service_health_check_server_bind_address: SocketAddr,
 }
 
-/// The way to an API.
+/// Connection to an API server.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Connection {
-    /// The ServiceAccount of the Pod is used where not set.
+    /// The ServiceAccount of the Pod is used if not set.
     pub(crate) kubeconfig: Option<PathBuf>,
 }
 
 /// Kernel's limit for the name of an interface.
-const LONGEST_INTERFACE: usize = 15;
-/// The smallest MTU that IPv4 works with, and the largest that there is.
+const MAX_INTERFACE_NAME: usize = 15;
+/// The minimum MTU of IPv4, and the maximum of all.
 const MTUS: std::ops::RangeInclusive<u32> = 576..=65_535;
 
 impl Config {
-    /// Reads a file; without one, everything has its default. With it come lines for the log.
+    /// Reads a file, or uses the defaults. Returns notes for the log, too.
     pub(crate) fn load(file: Option<&Path>) -> Result<(Self, Vec<String>), ConfigError> {
         let Some(file) = file else { return Self::read("(no file)", "") };
         let text = fs::read_to_string(file).map_err(|error| ConfigError {
             file: file.display().to_string(),
-            problems: vec![format!("cannot be read: {error}; --config has to name the agent's configuration file")],
+            problems: vec![format!(
+                "cannot be read: {error}; --config must be the path of the agent's configuration file"
+            )],
         })?;
         Self::read(&file.display().to_string(), &text)
     }
@@ -161,12 +163,12 @@ impl Config {
             kube_api_server_override: reader.text("kubeAPIServerOverride"),
         };
         refuse_encryption(reader);
-        config.check_together(reader);
+        config.check_combinations(reader);
         config
     }
 
-    /// What is right by itself and wrong together.
-    fn check_together(&self, reader: &mut Reader) {
+    /// Reports combinations of keys that contradict each other.
+    fn check_combinations(&self, reader: &mut Reader) {
         let proxy = &self.antrea_proxy;
         let encap = self.traffic_encap_mode == EncapMode::Encap;
         let mut problem = |wrong: bool, text: &str| {
@@ -176,16 +178,16 @@ impl Config {
         };
         problem(
             self.no_snat && self.traffic_encap_mode != EncapMode::NoEncap,
-            "noSNAT: true needs trafficEncapMode noEncap: in other modes nobody outside knows the way to Pods",
+            "noSNAT: true needs trafficEncapMode noEncap: in other modes there is no route from outside to Pods",
         );
         problem(
             !encap && !proxy.enable,
-            "antreaProxy.enable: false needs trafficEncapMode encap: kube-proxy would send packets past egress policies",
+            "antreaProxy.enable: false needs trafficEncapMode encap: packets that kube-proxy forwards would bypass egress policies",
         );
         problem(proxy.proxy_all && !proxy.enable, "antreaProxy.proxyAll: true needs antreaProxy.enable: true");
         problem(
             self.ovs_bridge == self.host_gateway,
-            "hostGateway: is the same as ovsBridge, and both are names of interfaces",
+            "hostGateway: must differ from ovsBridge, since both are names of interfaces",
         );
     }
 }
@@ -193,7 +195,7 @@ impl Config {
 impl Proxy {
     fn ask(reader: &mut Reader) -> Self {
         Self {
-            // The feature gate is what Antrea had before the key.
+            // The feature gate is older than the key.
             enable: reader.boolean("antreaProxy.enable").unwrap_or(true) & reader.feature("AntreaProxy"),
             proxy_all: reader.boolean("antreaProxy.proxyAll").unwrap_or(false),
             node_port_addresses: reader.list("antreaProxy.nodePortAddresses", CIDR, |text| text.parse().ok()),
@@ -214,7 +216,7 @@ impl Proxy {
         }
     }
 
-    /// Which Services are served.
+    /// Selects the Services to load-balance.
     pub(crate) fn serving(&self) -> proxy::Serving {
         proxy::Serving {
             proxy_name: self.service_proxy_name.clone(),
@@ -257,7 +259,7 @@ fn load_balancer_mode(reader: &mut Reader) -> LoadBalancerMode {
     LoadBalancerMode::Nat
 }
 
-/// Whoever asks for encryption must not go without it, so here a line in the log is not enough.
+/// Requested encryption must not be missing silently, so this is an error instead of a note.
 fn refuse_encryption(reader: &mut Reader) {
     let key = "trafficEncryptionMode";
     let asked = reader.choice(key, &[("none", None), ("ipsec", Some("ipsec")), ("wireGuard", Some("wireGuard"))]);
@@ -273,7 +275,7 @@ fn refuse_encryption(reader: &mut Reader) {
 fn interface(reader: &mut Reader, key: &'static str) -> Option<String> {
     let allowed = |c: char| c.is_ascii_graphic() && c != '/' && c != ':';
     let name =
-        |text: &&str| text.len() <= LONGEST_INTERFACE && text.chars().all(allowed) && !matches!(*text, "." | "..");
+        |text: &&str| text.len() <= MAX_INTERFACE_NAME && text.chars().all(allowed) && !matches!(*text, "." | "..");
     reader.parsed(key, "the name of an interface: up to 15 characters, no space, slash or colon", |value| {
         value.as_str().filter(name).map(str::to_owned)
     })

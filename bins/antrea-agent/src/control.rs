@@ -1,21 +1,22 @@
-//! What the controller says of policies: who says it, what is reported back, and what is done while nobody does.
+//! The stream from the controller: discovery of replicas, batches of policies, status reports, and operation without a controller.
 //!
-//! One task has the stream, so that what is presumed of Pods while there is none comes before the snapshot that the next one
-//! begins with, and is replaced by it.
+//! One task owns the stream, so that local evaluations during an outage always come before the snapshot of the next stream, which
+//! replaces them.
 
 mod discovery;
-mod memory;
+mod snapshot_file;
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use api::control::client::{Credentials, Following, Reporter, follow};
 use delta::StableKey;
-use k8s::Client;
-use node::Event;
+use k8s::{Client, RequestError};
+use node::{Event, Interface};
 use ovs::backoff::Backoff;
+use policy::Waiting;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 use types::ObjectName;
@@ -24,113 +25,116 @@ use types::network_policy::NetworkPolicy;
 use types::pod::Pod;
 
 use crate::engine::Engine;
-use discovery::Places;
-pub(crate) use memory::Memory;
+use discovery::Discovered;
+pub(crate) use discovery::SERVICE;
+pub(crate) use snapshot_file::SnapshotFile;
 
-/// How long the controller may be silent at the start before what it said last is enforced.
-const SILENCE: Duration = Duration::from_secs(2);
-/// How long a stream may be away before Pods are judged without it.
-const ABSENCE: Duration = Duration::from_secs(1);
-/// A stream that lasted this long was a good one.
-const STEADY: Duration = Duration::from_secs(10);
-/// How long what was enforced is gathered before it is reported.
-const GATHER: Duration = Duration::from_millis(50);
+/// After a start, how long to wait for the controller before the snapshot on disk is enforced.
+const RESTORE_AFTER: Duration = Duration::from_secs(2);
+/// How long an outage lasts before Pods are evaluated locally.
+const EVALUATE_AFTER: Duration = Duration::from_secs(1);
+/// A stream that lasted this long resets the backoff.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
+/// Minimum time between two status reports.
+const REPORT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Follows the controller.
+/// Task of the stream from the controller.
 pub(crate) struct Control {
     pub(crate) client: Client,
     pub(crate) engine: Engine,
-    /// This Node.
+    /// Name of this Node.
     pub(crate) node: String,
-    /// Where the controller's Service and ConfigMap are.
+    /// Namespace of the controller's Service and ConfigMap.
     pub(crate) namespace: String,
-    pub(crate) memory: Memory,
-    /// The controller that is followed.
-    pub(crate) followed: watch::Sender<Option<SocketAddr>>,
+    pub(crate) snapshot_file: SnapshotFile,
+    /// Address of the connected controller.
+    pub(crate) connected: watch::Sender<Option<SocketAddr>>,
+    /// Whether the missing permission to read Pods has been logged.
+    pub(crate) forbidden_logged: AtomicBool,
 }
 
 impl Control {
-    /// Follows the controller for ever.
+    /// Runs until the agent stops.
     pub(crate) async fn run(self) {
-        let mut places = discovery::find(&self.client, &self.namespace);
-        let remembered = self.memory.is_there();
-        tokio::spawn(remember(self.engine.clone(), self.memory.clone()));
-        tokio::spawn(self.memory.clone().keep(self.engine.clone()));
+        let mut discovered = discovery::find(&self.client, &self.namespace);
+        let has_snapshot = self.snapshot_file.exists();
+        tokio::spawn(restore_last_snapshot(self.engine.clone(), self.snapshot_file.clone()));
+        tokio::spawn(self.snapshot_file.clone().run(self.engine.clone()));
         let mut backoff =
             Backoff::new(Duration::from_millis(100), Duration::from_secs(10)).seeded(self.node.stable_hash());
         loop {
             let following = tokio::select! {
-                following = self.connect(&mut places, &mut backoff, remembered) => following,
-                () = self.stand_in() => return,
+                following = self.connect(&mut discovered, &mut backoff, has_snapshot) => following,
+                () = self.run_without_controller() => return,
             };
             let (address, following) = following;
-            info!(%address, "following antrea-controller");
-            self.followed.send_replace(Some(address));
+            info!(%address, "connected to antrea-controller");
+            self.connected.send_replace(Some(address));
             let since = Instant::now();
-            let reason = self.converse(address, following, &mut places).await;
-            self.followed.send_replace(None);
-            warn!(%address, reason, "antrea-controller is no longer followed; what it said stays enforced");
-            if since.elapsed() >= STEADY {
+            let reason = self.run_stream(address, following, &mut discovered).await;
+            self.connected.send_replace(None);
+            warn!(%address, reason, "disconnected from antrea-controller; the last policies stay enforced");
+            if since.elapsed() >= STABLE_AFTER {
                 backoff.reset();
             } else {
-                // It was let in and could not stay: to come again at once would not help, and many do.
+                // The stream broke soon: reconnect with a delay, since many agents may do the same.
                 let pause = tokio::time::sleep_until((Instant::now() + backoff.next_delay()).into());
                 tokio::select! {
                     () = pause => {}
-                    () = self.stand_in() => return,
+                    () = self.run_without_controller() => return,
                 }
             }
         }
     }
 
-    /// A stream from any of the replicas. Each Node begins with another one, so that all have about as many.
+    /// Connects to one of the replicas. Nodes start with different ones, which spreads them evenly.
     async fn connect(
         &self,
-        places: &mut watch::Receiver<Places>,
+        discovered: &mut watch::Receiver<Discovered>,
         backoff: &mut Backoff,
-        remembered: bool,
+        has_snapshot: bool,
     ) -> (SocketAddr, Following) {
         loop {
-            let here = places.borrow_and_update().clone();
-            if here.is_deployed {
-                self.engine.tell(Event::Policed).await;
-            } else if here.is_known && !remembered {
-                self.engine.tell(Event::Unpoliced).await;
+            let found = discovered.borrow_and_update().clone();
+            if found.is_deployed {
+                self.engine.send(Event::Policed).await;
+            } else if found.is_synced && !has_snapshot {
+                self.engine.send(Event::Unpoliced).await;
             }
-            for address in here.addresses_for(&self.node) {
-                match self.try_one(address, &here).await {
+            for address in found.addresses_for(&self.node) {
+                match self.connect_to(address, &found).await {
                     Ok(following) => return (address, following),
-                    Err(error) if backoff.is_news() => warn!(error, "trying again"),
-                    Err(error) => debug!(error, "trying again"),
+                    Err(error) if backoff.is_news() => warn!(error, "cannot connect to antrea-controller; retrying"),
+                    Err(error) => debug!(error, "cannot connect to antrea-controller; retrying"),
                 }
             }
-            let wake = match here.addresses.is_empty() {
+            let wake = match found.addresses.is_empty() {
                 true => None,
                 false => Some(Instant::now() + backoff.next_delay()),
             };
             tokio::select! {
                 () = sleep_until(wake) => {}
-                changed = places.changed() => if changed.is_err() { std::future::pending().await },
+                changed = discovered.changed() => if changed.is_err() { std::future::pending().await },
             }
         }
     }
 
-    async fn try_one(&self, address: SocketAddr, here: &Places) -> Result<Following, String> {
-        let Some(authorities) = here.authorities.clone() else {
-            return Err(format!("ConfigMap {}/{}: waiting for its `ca.crt`", self.namespace, discovery::CONFIG_MAP));
+    async fn connect_to(&self, address: SocketAddr, found: &Discovered) -> Result<Following, String> {
+        let Some(ca_bundle) = found.ca_bundle.clone() else {
+            return Err(format!("ConfigMap {}/{}: data has no `ca.crt` yet", self.namespace, discovery::CONFIG_MAP));
         };
         let token = self.client.token().await.map_err(|error| error.to_string())?;
         let server_name = format!("{}.{}.svc", discovery::SERVICE, self.namespace);
-        let credentials = Credentials { authorities, token, server_name };
+        let credentials = Credentials { ca_bundle, token, server_name };
         follow(address, &credentials, &self.node).await.map_err(|error| error.to_string())
     }
 
-    /// Takes what a controller says until it says no more; why that is.
-    async fn converse(
+    /// Receives batches and sends reports until the stream ends; returns the reason.
+    async fn run_stream(
         &self,
         address: SocketAddr,
         mut following: Following,
-        places: &mut watch::Receiver<Places>,
+        discovered: &mut watch::Receiver<Discovered>,
     ) -> String {
         let reporter = following.reporter();
         let batches = async {
@@ -139,18 +143,23 @@ impl Control {
                     Ok(batch) => batch,
                     Err(error) => return error.to_string(),
                 };
-                debug!(snapshot = batch.snapshot, changes = batch.changes.len(), "antrea-controller says");
+                debug!(
+                    snapshot = batch.snapshot,
+                    changes = batch.changes.len(),
+                    "received a batch from antrea-controller"
+                );
                 if let Err(error) = self.engine.enforce(batch).await {
                     return error.to_string();
                 }
-                self.memory.changed();
+                self.snapshot_file.changed();
             }
         };
         let replaced = async {
-            let gone = |places: &Places| !places.addresses.is_empty() && !places.addresses.contains(&address);
-            let waited = places.wait_for(gone).await.map(|_| ());
+            let gone =
+                |discovered: &Discovered| !discovered.addresses.is_empty() && !discovered.addresses.contains(&address);
+            let waited = discovered.wait_for(gone).await.map(|_| ());
             match waited {
-                Ok(()) => "it is no longer among its Service's endpoints".to_owned(),
+                Ok(()) => "its address is no longer a ready endpoint of its Service".to_owned(),
                 Err(_) => std::future::pending().await,
             }
         };
@@ -161,18 +170,18 @@ impl Control {
         }
     }
 
-    /// Reports what is enforced, all of it first and then what changes; why it cannot.
+    /// Sends the status of all policies, and then changes; returns why it ended.
     async fn report(&self, reporter: Reporter) -> String {
         let mut progress = self.engine.progress();
-        let mut told: BTreeMap<ObjectName, Report> = BTreeMap::new();
+        let mut sent: BTreeMap<ObjectName, Report> = BTreeMap::new();
         let mut reported = 0;
         loop {
             if progress.wait_for(|progress| progress.enforced != reported).await.is_err() {
                 return stopped();
             }
-            // What the brain holds now may be ahead of the switch.
-            let look = |brain: &node::Brain| (brain.policy_version(), brain.reports());
-            let Ok((version, reports)) = self.engine.look(look).await else { return stopped() };
+            // The brain may be ahead of the switch.
+            let query = |brain: &node::Brain| (brain.policy_version(), brain.reports());
+            let Ok((version, reports)) = self.engine.query(query).await else { return stopped() };
             let enforced = progress.wait_for(|progress| progress.enforced >= version).await.map(|now| now.enforced);
             match enforced {
                 Ok(enforced) if enforced == version => reported = version,
@@ -181,66 +190,84 @@ impl Control {
             }
             let now: BTreeMap<ObjectName, Report> =
                 reports.into_iter().map(|report| (report.policy.clone(), report)).collect();
-            let news = now.iter().filter(|(policy, report)| told.get(*policy) != Some(*report));
+            let news = now.iter().filter(|(policy, report)| sent.get(*policy) != Some(*report));
             let news: Vec<Report> = news.map(|(_, report)| report.clone()).collect();
             if let Err(error) = reporter.report(news).await {
                 return error.to_string();
             }
-            told = now;
-            tokio::time::sleep_until((Instant::now() + GATHER).into()).await;
+            sent = now;
+            tokio::time::sleep_until((Instant::now() + REPORT_INTERVAL).into()).await;
         }
     }
 
-    /// While nobody is followed: finds out for Pods that wait which policies they have. Ends with the agent only.
-    async fn stand_in(&self) {
-        tokio::time::sleep_until((Instant::now() + ABSENCE).into()).await;
+    /// During an outage: evaluates policies for waiting Pods. Ends only when the agent stops.
+    async fn run_without_controller(&self) {
+        tokio::time::sleep_until((Instant::now() + EVALUATE_AFTER).into()).await;
         let mut progress = self.engine.progress();
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
         loop {
             if progress.wait_for(|progress| progress.held > 0 && progress.ready).await.is_err() {
                 return;
             }
-            let held = |brain: &node::Brain| brain.held().map(|interface| interface.pod.clone()).collect::<Vec<_>>();
-            let Ok(held) = self.engine.look(held).await else { return };
-            for pod in held {
-                let complaint = match self.judge(&pod).await {
+            let held = |brain: &node::Brain| brain.held().cloned().collect::<Vec<_>>();
+            let Ok(held) = self.engine.query(held).await else { return };
+            for interface in held {
+                let pod = &interface.pod;
+                let reason = match self.evaluate_locally(&interface).await {
                     Ok(Some(policies)) => {
-                        warn!(%pod, policies, "antrea-controller is away; judged by the policies of its namespace");
+                        warn!(%pod, policies, "antrea-controller is not available; enforcing the policies of the Pod's namespace");
                         continue;
                     }
-                    Ok(None) => "the Kubernetes API does not know it".to_owned(),
+                    Ok(None) => "the Kubernetes API has no such Pod".to_owned(),
                     Err(error) => error.to_string(),
                 };
                 if backoff.is_news() {
-                    warn!(%pod, complaint, "antrea-controller is away, and this Pod waits");
+                    warn!(%pod, reason, "antrea-controller is not available; the Pod waits for its policies");
                 }
             }
             tokio::time::sleep_until((Instant::now() + backoff.next_delay()).into()).await;
         }
     }
 
-    /// Has the engine judge a Pod that the controller has not seen, if it exists; the number of policies in its namespace.
-    async fn judge(&self, pod: &ObjectName) -> Result<Option<usize>, impl Display> {
-        let Some(object) = self.client.get::<Pod>(pod).await? else { return Ok(None) };
+    /// Evaluates the policies of a waiting Pod's namespace. Returns their number, or `None` if the Pod does not exist.
+    async fn evaluate_locally(&self, interface: &Interface) -> Result<Option<usize>, RequestError> {
+        let pod = &interface.pod;
+        let waiting = match self.client.get::<Pod>(pod).await {
+            Ok(Some(object)) => Waiting::Read(Box::new(object)),
+            Ok(None) => return Ok(None),
+            Err(error) if error.is_forbidden() => {
+                if !self.forbidden_logged.swap(true, Ordering::Relaxed) {
+                    warn!(
+                        "while antrea-controller is not available, every policy of a new Pod's namespace that may select the \
+                         Pod isolates it: the agent has no permission to read Pods; deploy/kubernetes/read-pods.yml grants it"
+                    );
+                }
+                Waiting::Unread { pod: pod.clone(), uid: interface.uid.clone() }
+            }
+            Err(error) => return Err(error),
+        };
         let policies = self.client.all::<NetworkPolicy>(&pod.namespace).await?;
         let count = policies.len();
-        self.engine.presume(object, policies).await;
-        self.memory.changed();
-        Ok::<_, k8s::RequestError>(Some(count))
+        self.engine.evaluate_locally(waiting, policies).await;
+        self.snapshot_file.changed();
+        Ok(Some(count))
     }
 }
 
-/// Enforces what the controller said last, if it stays silent at the start.
-async fn remember(engine: Engine, memory: Memory) {
+/// After a start without a controller, enforces the snapshot on disk.
+async fn restore_last_snapshot(engine: Engine, snapshot_file: SnapshotFile) {
     let mut progress = engine.progress();
-    let heard = progress.wait_for(|progress| progress.enforced > 0);
-    if tokio::time::timeout(SILENCE, heard).await.is_ok() {
+    let received = progress.wait_for(|progress| progress.enforced > 0);
+    if tokio::time::timeout(RESTORE_AFTER, received).await.is_ok() {
         return;
     }
-    if let Some(batch) = memory.recall().await {
-        info!(changes = batch.changes.len(), "antrea-controller is silent; what it said last is enforced");
-        if let Err(error) = engine.enforce_remembered(batch).await {
-            warn!(%error, "what is remembered of policies cannot be used");
+    if let Some(batch) = snapshot_file.load().await {
+        info!(
+            changes = batch.changes.len(),
+            "antrea-controller is not available; enforcing the policy snapshot on disk"
+        );
+        if let Err(error) = engine.enforce_restored(batch).await {
+            warn!(%error, "cannot enforce the policy snapshot on disk");
         }
     }
 }

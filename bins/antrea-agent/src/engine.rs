@@ -1,4 +1,4 @@
-//! The one owner of the brain: takes events, and makes the switch hold what follows from them.
+//! Owns the brain: passes events to it, and reconciles the switch with the desired flows and groups.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,61 +8,62 @@ use std::time::{Duration, Instant};
 use delta::{Failure, Message, Rejected};
 use node::{Brain, Event, Owner};
 use openflow::flow::FlowRequest;
-use openflow::packet::PacketIn2;
 use ovs::backoff::Backoff;
 use ovs::switch::{BundleError, Events, RequestError, Switch};
-use policy::OutOfStep;
+use policy::{OutOfStep, Waiting};
 use telemetry::metrics::Histogram;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, info, warn};
 use types::control::Batch;
 use types::network_policy::NetworkPolicy;
-use types::pod::Pod;
 
-/// How many commands wait; whoever has one more waits with it.
+/// Capacity of the command queue; senders wait when it is full.
 const QUEUE: usize = 1024;
-/// How many events are taken before the switch is told.
+/// Maximum number of commands that are handled before the next commit.
 const BATCH: usize = 4096;
 
-/// What can be asked of the engine.
+/// Commands for the engine's task.
 enum Command {
-    /// Something happened.
     Event(Event),
-    /// Tell when the switch holds all that an owner wants.
+    /// Reply when all flows and groups of an owner are in the switch.
     Installed(Owner, oneshot::Sender<Result<(), String>>),
-    /// The controller says this; if `first`, it counts only where nothing was said before.
-    Enforce { batch: Batch, first: bool, sender: oneshot::Sender<Result<(), OutOfStep>> },
-    /// While there is no controller: a Pod that waits for it, and the policies of its namespace.
-    Presume(Box<Pod>, Vec<NetworkPolicy>),
-    /// Look at the brain.
-    Look(Box<dyn FnOnce(&Brain) + Send>),
+    /// Enforce a batch. One from disk (`restored`) is ignored if the brain already has policies.
+    Enforce {
+        batch: Batch,
+        restored: bool,
+        sender: oneshot::Sender<Result<(), OutOfStep>>,
+    },
+    /// Without a controller: evaluate the policies of a waiting Pod's namespace.
+    EvaluateLocally(Waiting, Vec<NetworkPolicy>),
+    /// Run a closure on the brain.
+    Query(Box<dyn FnOnce(&Brain) + Send>),
 }
 
-/// How far the engine has got.
+/// State of the engine that other tasks wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Progress {
-    /// The version of what the host should hold.
+    /// Version of the desired host state.
     pub(crate) host_version: u64,
-    /// Whether the switch holds what it should, and every source has been in sync: Pods can be attached.
+    /// Every source has finished its initial sync, and the switch has been listed: Pods can be attached.
     pub(crate) ready: bool,
-    /// The version of policies that the switch enforces.
+    /// Version of the policies whose flows are in the switch.
     pub(crate) enforced: u64,
-    /// Pods that wait until the controller has seen them.
+    /// Number of Pods that wait for their policies.
     pub(crate) held: usize,
-    /// The versions of what is said of Services.
+    /// Versions of the desired state of Services.
     pub(crate) services: node::Versions,
 }
 
-/// What the switch was told since the start.
+/// Changes of the switch since the start.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    /// Flows and groups that were added or replaced.
+    /// Flows and groups that were added or modified.
     pub(crate) added: AtomicU64,
-    /// Flows and groups that were removed.
+    /// Flows and groups that were deleted.
     pub(crate) deleted: AtomicU64,
-    /// Flows and groups that it refused.
-    pub(crate) refused: AtomicU64,
-    /// How long a bundle took.
+    /// Bundles with a flow or group that the switch rejected.
+    pub(crate) rejected: AtomicU64,
+    /// Duration of bundle commits.
     pub(crate) took: Histogram,
 }
 
@@ -70,31 +71,24 @@ impl Default for Counters {
     fn default() -> Self {
         let zero = || AtomicU64::new(0);
         let took = Histogram::new(&[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000]);
-        Self { added: zero(), deleted: zero(), refused: zero(), took }
+        Self { added: zero(), deleted: zero(), rejected: zero(), took }
     }
 }
 
-/// A handle to the engine.
+/// Handle to the engine's task.
 #[derive(Clone, Debug)]
 pub(crate) struct Engine {
     commands: mpsc::Sender<Command>,
     progress: watch::Receiver<Progress>,
 }
 
-/// The engine has ended, and with it the agent.
+/// The engine's task has ended, since the agent is stopping.
 #[derive(Debug, thiserror::Error)]
 #[error("the agent is stopping")]
 pub(crate) struct Stopped;
 
 impl Engine {
-    /// Starts the engine. What the switch sends of packets goes to `packets`, as far as somebody takes them.
-    pub(crate) fn start(
-        brain: Brain,
-        switch: Switch,
-        events: Events,
-        counters: Arc<Counters>,
-        packets: mpsc::Sender<Box<PacketIn2>>,
-    ) -> Self {
+    pub(crate) fn start(brain: Brain, switch: Switch, events: Events, counters: Arc<Counters>) -> Self {
         let (commands, queue) = mpsc::channel(QUEUE);
         let (sender, progress) = watch::channel(Progress::default());
         let worker = Worker {
@@ -103,9 +97,8 @@ impl Engine {
             queue,
             progress: sender,
             counters,
-            packets,
-            told: false,
-            complained: BTreeSet::new(),
+            changed: false,
+            logged: BTreeSet::new(),
             waiters: Vec::new(),
             enforced: 0,
             backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(5)),
@@ -115,53 +108,53 @@ impl Engine {
         Self { commands, progress }
     }
 
-    /// Something happened.
-    pub(crate) async fn tell(&self, event: Event) {
-        // Fails only when the agent stops, and then nobody has to know.
+    /// Queues an event for the brain.
+    pub(crate) async fn send(&self, event: Event) {
+        // Fails only when the agent is stopping.
         let _ = self.commands.send(Command::Event(event)).await;
     }
 
-    /// The controller says this of policies.
+    /// Enforces a batch from the controller.
     pub(crate) async fn enforce(&self, batch: Batch) -> Result<(), OutOfStep> {
         self.send_policies(batch, false).await
     }
 
-    /// This is what the controller said some time ago; it counts if nothing newer was said.
-    pub(crate) async fn enforce_remembered(&self, batch: Batch) -> Result<(), OutOfStep> {
+    /// Enforces a snapshot from disk, unless the controller has already sent a batch.
+    pub(crate) async fn enforce_restored(&self, batch: Batch) -> Result<(), OutOfStep> {
         self.send_policies(batch, true).await
     }
 
-    async fn send_policies(&self, batch: Batch, first: bool) -> Result<(), OutOfStep> {
+    async fn send_policies(&self, batch: Batch, restored: bool) -> Result<(), OutOfStep> {
         let (sender, receiver) = oneshot::channel();
-        let _ = self.commands.send(Command::Enforce { batch, first, sender }).await;
-        // Fails only when the agent stops.
+        let _ = self.commands.send(Command::Enforce { batch, restored, sender }).await;
+        // Fails only when the agent is stopping.
         receiver.await.unwrap_or(Ok(()))
     }
 
-    /// There is no controller: a Pod that waits for it is judged by the policies of its namespace.
-    pub(crate) async fn presume(&self, pod: Pod, policies: Vec<NetworkPolicy>) {
-        let _ = self.commands.send(Command::Presume(Box::new(pod), policies)).await;
+    /// Without a controller: evaluates the policies of a waiting Pod's namespace.
+    pub(crate) async fn evaluate_locally(&self, pod: Waiting, policies: Vec<NetworkPolicy>) {
+        let _ = self.commands.send(Command::EvaluateLocally(pod, policies)).await;
     }
 
-    /// Waits until the switch holds all that an owner wants; says why, if it refuses to.
+    /// Waits until all flows and groups of an owner are in the switch; fails if the switch rejected one.
     pub(crate) async fn installed(&self, owner: Owner) -> Result<(), String> {
         let (sender, receiver) = oneshot::channel();
         let _ = self.commands.send(Command::Installed(owner, sender)).await;
         receiver.await.unwrap_or_else(|_| Err(Stopped.to_string()))
     }
 
-    /// Looks at the brain.
-    pub(crate) async fn look<R: Send + 'static>(
+    /// Runs a closure on the brain, and returns its result.
+    pub(crate) async fn query<R: Send + 'static>(
         &self,
-        look: impl FnOnce(&Brain) -> R + Send + 'static,
+        query: impl FnOnce(&Brain) -> R + Send + 'static,
     ) -> Result<R, Stopped> {
         let (sender, receiver) = oneshot::channel();
-        let look = Box::new(move |brain: &Brain| _ = sender.send(look(brain)));
-        let _ = self.commands.send(Command::Look(look)).await;
+        let query = Box::new(move |brain: &Brain| _ = sender.send(query(brain)));
+        let _ = self.commands.send(Command::Query(query)).await;
         receiver.await.map_err(|_| Stopped)
     }
 
-    /// How far it has got, to be looked at or waited for.
+    /// The engine's state, to be read or waited for.
     pub(crate) fn progress(&self) -> watch::Receiver<Progress> {
         self.progress.clone()
     }
@@ -173,14 +166,13 @@ struct Worker {
     queue: mpsc::Receiver<Command>,
     progress: watch::Sender<Progress>,
     counters: Arc<Counters>,
-    packets: mpsc::Sender<Box<PacketIn2>>,
-    /// Whether something has happened since the problems were last looked at.
-    told: bool,
-    /// The problems that the log has.
-    complained: BTreeSet<String>,
-    /// Who waits until the switch holds what an owner wants.
+    /// Whether the brain has changed since its problems were last logged.
+    changed: bool,
+    /// The problems that have been logged.
+    logged: BTreeSet<String>,
+    /// Callers that wait in [`Engine::installed`].
     waiters: Vec<(Owner, oneshot::Sender<Result<(), String>>)>,
-    /// The version of policies that the switch enforces.
+    /// Version of the policies whose flows are in the switch.
     enforced: u64,
     backoff: Backoff,
     retry_at: Option<Instant>,
@@ -198,30 +190,24 @@ impl Worker {
             tokio::select! {
                 command = self.queue.recv() => {
                     let Some(command) = command else { return };
-                    self.command(command);
-                    for _ in 1..BATCH {
-                        let Ok(command) = self.queue.try_recv() else { break };
-                        self.command(command);
-                    }
-                    if std::mem::take(&mut self.told) {
-                        self.complain();
+                    let more = std::iter::from_fn(|| self.queue.try_recv().ok()).take(BATCH - 1);
+                    let commands = std::iter::once(command).chain(more).collect();
+                    self.commands(commands);
+                    if std::mem::take(&mut self.changed) {
+                        self.log_problems();
                     }
                 }
                 event = events.next() => match event {
                     Some(ovs::switch::Event::Up { epoch, .. }) => {
                         info!(epoch, "connected to the switch");
                         connected = true;
-                        self.restart();
+                        self.resync_after_reconnect();
                     }
                     Some(ovs::switch::Event::Down { reason }) => {
-                        warn!(reason, "the connection to the switch is lost; trying again until it is back");
+                        warn!(reason, "lost the connection to the switch; reconnecting");
                         connected = false;
                     }
-                    // One that nobody has time for is lost, as on any network; it will come again.
-                    Some(ovs::switch::Event::Message(openflow::message::Message::PacketIn2(packet))) => {
-                        let _ = self.packets.try_send(packet);
-                    }
-                    // Nothing is asked of the switch that it would answer later.
+                    // The agent sends no request whose reply arrives as an event.
                     Some(ovs::switch::Event::Message(_) | ovs::switch::Event::Missed) => {}
                     None => return,
                 },
@@ -230,41 +216,43 @@ impl Worker {
         }
     }
 
-    fn command(&mut self, command: Command) {
-        match command {
-            Command::Event(event) => {
-                self.told = true;
-                self.brain.handle(event);
+    /// Carries out commands that arrived together. Events are handled in groups, up to the next command of another kind.
+    fn commands(&mut self, commands: Vec<Command>) {
+        let mut events = Vec::new();
+        for command in commands {
+            if !matches!(command, Command::Event(_)) {
+                self.brain.handle_all(events.drain(..));
             }
-            Command::Installed(owner, sender) => self.waiters.push((owner, sender)),
-            Command::Enforce { batch, first, sender } => {
-                self.told = true;
-                let known = self.brain.policy_version() > 0;
-                let outcome = if first && known { Ok(()) } else { self.brain.enforce(&batch) };
-                let _ = sender.send(outcome);
+            self.changed |= !matches!(command, Command::Installed(..) | Command::Query(_));
+            match command {
+                Command::Event(event) => events.push(event),
+                Command::Installed(owner, sender) => self.waiters.push((owner, sender)),
+                Command::Enforce { batch, restored, sender } => {
+                    let known = self.brain.policy_version() > 0;
+                    let outcome = if restored && known { Ok(()) } else { self.brain.enforce(&batch) };
+                    let _ = sender.send(outcome);
+                }
+                Command::EvaluateLocally(pod, policies) => self.brain.presume(pod, &policies),
+                Command::Query(query) => query(&self.brain),
             }
-            Command::Presume(pod, policies) => {
-                self.told = true;
-                self.brain.presume(*pod, &policies);
-            }
-            Command::Look(look) => look(&self.brain),
         }
+        self.brain.handle_all(events);
     }
 
-    /// The switch may be another one, and hold anything.
-    fn restart(&mut self) {
+    /// After a reconnect the switch may be another one, with any flows: list it again.
+    fn resync_after_reconnect(&mut self) {
         self.brain.switch().begin_resync();
         self.brain.switch().retry();
         self.backoff.reset();
         self.retry_at = None;
     }
 
-    /// Lists the switch if that is due, and sends what is missing.
+    /// Lists the switch if a resync is due, and commits the difference to the desired state.
     async fn converge(&mut self) {
         if self.brain.switch().needs_resync() {
             self.brain.switch().begin_resync();
             if let Err(error) = self.list().await {
-                return self.try_later("list the switch", &error);
+                return self.try_later("list flows and groups", &error);
             }
             self.brain.end_resync();
         }
@@ -272,10 +260,9 @@ impl Worker {
             let started = Instant::now();
             let state = self.brain.switch();
             let is_delete = |message: &Message<'_>| matches!(message, Message::FlowDelete(_) | Message::GroupDelete(_));
-            let deleted = state.messages(&patch, patch.bundle()).filter(is_delete).count() as u64;
+            let deleted = state.messages(&patch).filter(is_delete).count() as u64;
             let added = patch.len() as u64 - deleted;
-            // There are no meters, so the bundle is all of it.
-            let result = self.switch.commit(state.messages(&patch, patch.bundle())).await;
+            let result = self.switch.commit(state.messages(&patch)).await;
             let took = started.elapsed();
             match result {
                 Ok(()) => {
@@ -283,18 +270,18 @@ impl Worker {
                     self.counters.added.fetch_add(added, Ordering::Relaxed);
                     self.counters.deleted.fetch_add(deleted, Ordering::Relaxed);
                     self.counters.took.observe(took);
-                    debug!(added, deleted, ?took, "the switch was told");
+                    debug!(added, deleted, ?took, "committed a bundle");
                     self.backoff.reset();
                 }
                 Err(error) => {
-                    let failure = failure(&error, patch.bundle().start);
-                    let refused = matches!(failure, Failure::Rejected(_));
+                    let failure = failure(&error);
+                    let rejected = matches!(failure, Failure::Rejected(_));
                     self.brain.switch().failed(patch, failure);
-                    if !refused {
-                        return self.try_later("change the switch", &error);
+                    if !rejected {
+                        return self.try_later("commit a bundle", &error);
                     }
-                    self.counters.refused.fetch_add(1, Ordering::Relaxed);
-                    warn!(%error, "left out of the switch; the rest follows");
+                    self.counters.rejected.fetch_add(1, Ordering::Relaxed);
+                    warn!(%error, "the switch rejected a flow or group; continuing without it");
                 }
             }
         }
@@ -314,21 +301,21 @@ impl Worker {
             flows += 1;
             let _ = self.brain.observe_flow(&stats.flow);
         }
-        info!(groups, flows, "the switch was listed");
+        info!(groups, flows, "listed flows and groups of the switch");
         Ok(())
     }
 
     fn try_later(&mut self, what: &str, error: &dyn std::fmt::Display) {
         let delay = self.backoff.next_delay();
         if self.backoff.is_news() {
-            warn!(%error, ?delay, "cannot {what}; trying again");
+            warn!(%error, ?delay, "cannot {what}; retrying");
         } else {
-            debug!(%error, ?delay, "cannot {what}; trying again");
+            debug!(%error, ?delay, "cannot {what}; retrying");
         }
         self.retry_at = Some(Instant::now() + delay);
     }
 
-    /// Tells those who wait that the switch holds what they wait for.
+    /// Answers the callers of [`Engine::installed`] whose flows are in the switch.
     fn answer(&mut self) {
         if self.waiters.is_empty() {
             return;
@@ -341,22 +328,22 @@ impl Worker {
                 }
                 continue;
             }
-            let refused = rejections.iter().find(|rejection| rejection.owners.contains(&owner));
-            // Whoever does not wait any more does not need the answer.
-            let _ = sender.send(match refused {
-                Some(rejection) => Err(format!("the switch refuses {}: {}", rejection.subject, rejection.reason)),
+            let rejected = rejections.iter().find(|rejection| rejection.owners.contains(&owner));
+            // Fails if the caller no longer waits.
+            let _ = sender.send(match rejected {
+                Some(rejection) => Err(format!("the switch rejected {}: {}", rejection.subject, rejection.reason)),
                 None => Ok(()),
             });
         }
     }
 
-    /// Says what cannot be done as it was asked, once.
-    fn complain(&mut self) {
+    /// Logs each new problem once.
+    fn log_problems(&mut self) {
         let problems: BTreeSet<String> = self.brain.problems().iter().map(ToString::to_string).collect();
-        for problem in problems.difference(&self.complained) {
+        for problem in problems.difference(&self.logged) {
             warn!("{problem}");
         }
-        self.complained = problems;
+        self.logged = problems;
     }
 
     fn report(&mut self) {
@@ -373,15 +360,15 @@ impl Worker {
     }
 }
 
-fn failure(error: &BundleError, start: usize) -> Failure {
+fn failure(error: &BundleError) -> Failure {
     match error {
         BundleError::Disconnected(_) | BundleError::Refused(_) => Failure::NotCommitted,
         BundleError::OutcomeUnknown(_) => Failure::Unknown,
         BundleError::Rejected { index, error } => {
-            Failure::Rejected(vec![Rejected { index: start + index, reason: error.to_string() }])
+            Failure::Rejected(vec![Rejected { index: *index, reason: error.to_string() }])
         }
         BundleError::TooLong { index, error } => {
-            Failure::Rejected(vec![Rejected { index: start + index, reason: error.to_string() }])
+            Failure::Rejected(vec![Rejected { index: *index, reason: error.to_string() }])
         }
     }
 }

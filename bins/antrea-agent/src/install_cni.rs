@@ -1,7 +1,7 @@
-//! Puts the CNI plugin and a network configuration where container runtimes look for them.
+//! Installs the CNI plugin and its network configuration for container runtimes.
 //!
-//! Each file appears whole or not at all, since runtimes look at any time; the configuration comes last, since it makes them
-//! start the plugin. Files of others are left alone.
+//! Each file is replaced atomically, since runtimes may read it at any time. The configuration is written last, since it makes
+//! runtimes call the plugin. Foreign files are left alone.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Write};
@@ -11,39 +11,38 @@ use std::path::{Path, PathBuf};
 use api::cni::{DEFAULT_SOCKET, Version};
 use serde_json::json;
 
-/// The name of the plugin, which the configuration has as its type.
+/// File name of the plugin, and its `type` in the configuration.
 const PLUGIN: &str = "antrea";
-/// Runtimes take the first file of the directory.
+/// Runtimes use the first file of the directory.
 const CONFIGURATION: &str = "10-antrea.conflist";
-/// What older versions of Antrea wrote; it would come before ours.
+/// File of older versions of Antrea, which runtimes would use instead.
 const OLD_CONFIGURATION: &str = "10-antrea.conf";
-/// What every runtime in use speaks, and every portmap and bandwidth beside us; the newest with CHECK of which that is true.
+/// The newest version that all current runtimes, portmap and bandwidth support; it has CHECK.
 const VERSION: Version = Version::V0_4_0;
 
 /// What to install, and where.
 pub(crate) struct Installation<'a> {
-    /// The plugin: the program antrea-cni.
+    /// Path of the program antrea-cni.
     pub(crate) plugin: &'a Path,
-    /// The directory for plugins.
+    /// Directory of CNI plugins.
     pub(crate) bin_dir: &'a Path,
-    /// The directory for network configurations.
+    /// Directory of CNI configurations.
     pub(crate) conf_dir: &'a Path,
-    /// Where the agent listens.
+    /// Path of the agent's CNI socket.
     pub(crate) socket: &'a Path,
 }
 
 /// What was done with a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Change {
-    /// It is new, or has new contents.
+    /// Created, or written with new contents.
     Written(PathBuf),
-    /// It was as it should be.
+    /// Already had the right contents and mode.
     Kept(PathBuf),
-    /// It is gone.
     Removed(PathBuf),
 }
 
-/// What could not be done: the path, why, and what to do about it.
+/// A failed file operation, with a hint.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: cannot {what}: {source}; {fix}", path.display())]
 pub(crate) struct InstallError {
@@ -54,12 +53,12 @@ pub(crate) struct InstallError {
 }
 
 impl Installation<'_> {
-    /// Installs what is not as it should be, and says what that was.
+    /// Installs missing or outdated files, and returns what was done with each.
     pub(crate) fn install(&self) -> Result<Vec<Change>, InstallError> {
         let plugin = fs::read(self.plugin).map_err(|source| InstallError {
             path: self.plugin.to_owned(),
             what: "read the plugin",
-            fix: "--plugin has to name the program antrea-cni",
+            fix: "--plugin must be the path of the program antrea-cni",
             source,
         })?;
         let configuration = configuration(self.socket);
@@ -68,13 +67,13 @@ impl Installation<'_> {
                 &self.bin_dir.join(PLUGIN),
                 &plugin,
                 0o755,
-                "--bin-dir has to name the runtime's directory for plugins",
+                "--bin-dir must be the container runtime's CNI plugin directory",
             )?,
             put(
                 &self.conf_dir.join(CONFIGURATION),
                 configuration.as_bytes(),
                 0o644,
-                "--conf-dir has to name the runtime's directory for network configurations",
+                "--conf-dir must be the container runtime's CNI configuration directory",
             )?,
         ];
         let old = self.conf_dir.join(OLD_CONFIGURATION);
@@ -82,7 +81,7 @@ impl Installation<'_> {
             Ok(()) => changes.push(Change::Removed(old)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(source) => {
-                let fix = "runtimes would use it in place of the new one, so remove it by hand";
+                let fix = "the container runtime prefers it to the new file, so remove it by hand";
                 return Err(InstallError { path: old, what: "remove", fix, source });
             }
         }
@@ -90,7 +89,7 @@ impl Installation<'_> {
     }
 }
 
-/// The network configuration: our plugin, then those that work with what it has made.
+/// The network configuration: antrea first, then the chained plugins.
 fn configuration(socket: &Path) -> String {
     let mut antrea = json!({"type": PLUGIN, "ipam": {"type": "host-local"}});
     if socket != Path::new(DEFAULT_SOCKET) {
@@ -108,7 +107,7 @@ fn configuration(socket: &Path) -> String {
     format!("{list:#}\n")
 }
 
-/// Gives a file its contents and mode, if it has others. It has the old ones until it has the new ones, whatever happens.
+/// Replaces a file atomically, unless it already has these contents and this mode.
 fn put(path: &Path, contents: &[u8], mode: u32, fix: &'static str) -> Result<Change, InstallError> {
     let same = fs::read(path).is_ok_and(|found| found == contents)
         && fs::symlink_metadata(path).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o7777 == mode);
@@ -117,8 +116,8 @@ fn put(path: &Path, contents: &[u8], mode: u32, fix: &'static str) -> Result<Cha
     }
     let directory = path.parent().unwrap_or(Path::new("/"));
     let failed = |what| move |source| InstallError { path: path.to_owned(), what, fix, source };
-    DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed("make its directory"))?;
-    // Runtimes ignore names that end like this one.
+    DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed("create its directory"))?;
+    // Runtimes ignore this suffix.
     let mut file = tempfile::Builder::new()
         .prefix(".antrea-")
         .suffix(".tmp")
@@ -127,11 +126,11 @@ fn put(path: &Path, contents: &[u8], mode: u32, fix: &'static str) -> Result<Cha
     let filled = file
         .write_all(contents)
         .and_then(|()| file.as_file().set_permissions(Permissions::from_mode(mode)))
-        // After a crash there must not be the name without the contents.
+        // A crash must not leave the name without the contents.
         .and_then(|()| file.as_file().sync_all());
     filled.map_err(failed("write"))?;
     file.persist(path).map_err(|error| failed("put the new file in place")(error.error))?;
-    fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed("make sure that it stays"))?;
+    fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed("sync its directory"))?;
     Ok(Change::Written(path.to_owned()))
 }
 
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_is_a_chain_that_antrea_begins() {
+    fn antrea_is_the_first_plugin_of_the_chain() {
         let machine = Machine::new();
         machine.install_with(Path::new("/run/node-2/cni.sock")).unwrap();
         let text = fs::read(machine.path("etc/net.d/10-antrea.conflist")).unwrap();
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_others_are_left_alone_and_our_old_one_is_not() {
+    fn foreign_files_are_left_alone_and_the_old_configuration_is_removed() {
         let machine = Machine::new();
         fs::create_dir_all(machine.path("etc/net.d")).unwrap();
         for (name, text) in [("00-other.conflist", "other"), ("10-antrea.conf", "old"), ("10-antrea.conflist", "torn")]
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_runs_can_be_replaced() {
+    fn a_running_plugin_can_be_replaced() {
         let machine = Machine::new();
         fs::create_dir_all(machine.path("opt/bin")).unwrap();
         fs::copy("/bin/sleep", machine.path("opt/bin/antrea")).unwrap();
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_named_with_a_fix_and_leaves_the_old_file() {
+    fn a_failure_names_the_path_and_a_fix_and_keeps_the_old_file() {
         let machine = Machine::new();
         machine.install().unwrap();
         fs::remove_file(machine.path("antrea-cni")).unwrap();
@@ -249,7 +248,10 @@ mod tests {
         let machine = Machine::new();
         fs::write(machine.path("opt"), "a file in the way").unwrap();
         let error = machine.install().unwrap_err().to_string();
-        assert!(error.contains("opt/bin/antrea: cannot make its directory") && error.contains("--bin-dir"), "{error}");
+        assert!(
+            error.contains("opt/bin/antrea: cannot create its directory") && error.contains("--bin-dir"),
+            "{error}"
+        );
 
         let machine = Machine::new();
         fs::create_dir_all(machine.path("etc/net.d/10-antrea.conflist")).unwrap();

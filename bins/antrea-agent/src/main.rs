@@ -1,18 +1,21 @@
-//! Connects the Pods of a Node.
+//! The agent of a Node: connects Pods, load-balances Services, enforces NetworkPolicies.
 //!
 //! *Role.* Flags, configuration, and the wiring of the crates that do the work.
 //!
-//! *Invariants.* What the configuration says and cannot be done is an error at the start. Nothing is read from the environment
-//! but `NODE_NAME`, `POD_NAMESPACE`, `RUST_LOG` and what the Kubernetes client looks at. OVSDB remembers the Pods, the switch their flows: an
-//! agent that is killed and started again sends nothing where nothing changed. When it stops, the Node goes on working.
+//! *Invariants.* An invalid or unsupported configuration is an error at the start. The only environment variables are
+//! `NODE_NAME`, `POD_NAMESPACE`, `RUST_LOG` and those of the Kubernetes client. OVSDB has the Pods, the switch their flows: a
+//! restarted agent sends nothing if nothing has changed. Pods keep their network while no agent runs.
 //!
-//! *Not here.* Decisions (crate `node`), and whatever touches the kernel, the switch or a server (the rim crates).
+//! *Not here.* Decisions (crate `node`), and I/O with the kernel, the switch or a server (the rim crates).
 
 mod bridge;
 mod cni;
 mod config;
+mod conntrack;
 mod control;
+mod control_path;
 mod engine;
+mod host_reconciler;
 mod install_cni;
 mod ports;
 mod rest;
@@ -20,7 +23,6 @@ mod run;
 mod services;
 mod sources;
 mod transport;
-mod upkeep;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -35,7 +37,7 @@ use install_cni::{Change, Installation};
 #[command(
     name = "antrea-agent",
     version,
-    about = "Connects the Pods of a Node",
+    about = "The Antrea agent of a Node: Pod networking, Services and NetworkPolicies on Open vSwitch",
     args_conflicts_with_subcommands = true
 )]
 struct Cli {
@@ -47,17 +49,17 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run (what happens without a command, too)
+    /// Run the agent (the default command)
     Run(ConfigFile),
-    /// Print the configuration that would be used, as JSON
+    /// Print the effective configuration as JSON
     Config(ConfigFile),
-    /// Put the CNI plugin and its network configuration where container runtimes look for them
+    /// Install the CNI plugin and its network configuration for the container runtime
     InstallCni(InstallCni),
 }
 
 #[derive(Args)]
 struct ConfigFile {
-    /// The configuration file, antrea-agent.conf; without one, everything has its default
+    /// Configuration file (antrea-agent.conf); defaults apply without it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -66,13 +68,13 @@ struct ConfigFile {
 struct InstallCni {
     #[command(flatten)]
     config: ConfigFile,
-    /// The program antrea-cni; the one beside this program if not given
+    /// Path of the program antrea-cni; by default in the directory of this program
     #[arg(long, value_name = "FILE")]
     plugin: Option<PathBuf>,
-    /// The container runtime's directory for plugins
+    /// CNI plugin directory of the container runtime
     #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
     bin_dir: PathBuf,
-    /// The container runtime's directory for network configurations
+    /// CNI configuration directory of the container runtime
     #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
     conf_dir: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! The ports of Pods, as OVSDB remembers them: what an agent that was restarted knows of its Pods.
+//! Ports of Pods in OVSDB, from which a restarted agent learns its Pods.
 
 mod numbers;
 
@@ -23,7 +23,7 @@ use crate::engine::Engine;
 use numbers::Numbers;
 pub(crate) use numbers::Reserved;
 
-/// The keys that Antrea has in `external_ids`.
+/// Keys of Antrea in `external_ids`.
 mod key {
     pub(super) const CONTAINER: &str = "container-id";
     pub(super) const POD: &str = "pod-name";
@@ -32,28 +32,26 @@ mod key {
     pub(super) const MAC: &str = "attached-mac";
     pub(super) const DEVICE: &str = "if-dev";
     pub(super) const NETNS: &str = "net-ns";
-    /// Ours.
+    /// Not a key of Antrea.
     pub(super) const UID: &str = "pod-uid";
 }
 
-/// A Pod's port.
+/// The port of a Pod's interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PodPort {
-    /// Its name: that of the device on the host.
+    /// Name of the port, and of the veth on the host.
     pub(crate) name: String,
-    /// The id that the runtime gave to the Pod's sandbox.
+    /// Container ID of the Pod's sandbox.
     pub(crate) container: String,
-    /// The Pod.
     pub(crate) pod: ObjectName,
-    /// What tells it from others of its name; empty where the runtime did not say.
+    /// UID of the Pod; empty if the runtime does not pass it.
     pub(crate) uid: String,
-    /// The Pod's addresses.
     pub(crate) addresses: Vec<IpAddr>,
-    /// The Pod's Ethernet address.
+    /// MAC of the interface in the Pod.
     pub(crate) mac: Mac,
-    /// The device's name in the Pod.
+    /// Name of the interface in the Pod.
     pub(crate) device: String,
-    /// The path of the Pod's namespace.
+    /// Path of the Pod's network namespace.
     pub(crate) netns: String,
 }
 
@@ -75,7 +73,7 @@ impl PodPort {
         .collect()
     }
 
-    /// Reads a row; `None` if it is nobody's that we know.
+    /// Decodes a row; `None` if it is not the port of a Pod.
     fn read(row: &Interface) -> Option<Result<Self, String>> {
         let ids = &row.external_ids;
         let container = ids.get(key::CONTAINER)?.clone();
@@ -90,9 +88,7 @@ impl PodPort {
                 container,
                 pod: ObjectName { namespace: text(key::NAMESPACE)?, name: text(key::POD)? },
                 addresses: addresses.split(',').filter(|ip| !ip.is_empty()).map(address).collect::<Result<_, _>>()?,
-                mac: mac
-                    .parse()
-                    .map_err(|_| format!("external_ids:{}: `{mac}` is not an Ethernet address", key::MAC))?,
+                mac: mac.parse().map_err(|_| format!("external_ids:{}: `{mac}` is not a MAC", key::MAC))?,
                 device: ids.get(key::DEVICE).cloned().unwrap_or_else(|| "eth0".to_owned()),
                 netns: ids.get(key::NETNS).cloned().unwrap_or_default(),
                 uid: ids.get(key::UID).cloned().unwrap_or_default(),
@@ -101,7 +97,7 @@ impl PodPort {
         Some(read())
     }
 
-    /// What the brain knows of it, by the number that the switch has given it or is asked for.
+    /// The interface as the brain knows it, with its assigned or requested OpenFlow port.
     pub(crate) fn interface(&self, port: u16) -> node::Interface {
         node::Interface {
             name: self.name.clone(),
@@ -114,52 +110,51 @@ impl PodPort {
     }
 }
 
-/// A port that should be there.
+/// A port that must be in the bridge.
 #[derive(Clone, Debug)]
 struct Expected {
     port: PodPort,
-    /// The number that it asks for.
+    /// The OpenFlow port that it requests.
     number: Option<u16>,
 }
 
-/// The rows of a bridge that are Pods' ports.
+/// The Pod ports of a bridge.
 #[derive(Clone, Debug)]
 pub(crate) struct Ports {
     database: Arc<Database>,
     bridge: String,
-    /// Those that should be there, whoever removes them, by name.
+    /// The ports that must be in the bridge, by name. They are added again when another program removes them.
     expected: Arc<Mutex<BTreeMap<String, Expected>>>,
     numbers: Numbers,
 }
 
 impl Ports {
-    /// The ports of a bridge.
     pub(crate) fn new(database: Arc<Database>, bridge: &str) -> Self {
         Self { database, bridge: bridge.to_owned(), expected: Arc::default(), numbers: Numbers::default() }
     }
 
-    /// All that are there, with the number that the switch gave them, and what cannot be read.
+    /// All Pod ports of the bridge, with the OpenFlow ports that the switch assigned.
     pub(crate) fn all(&self) -> Vec<(PodPort, Assigned)> {
         self.database.snapshot().map(|replica| rows(&replica, &self.bridge)).unwrap_or_default()
     }
 
-    /// Those of a container.
+    /// The ports of one container.
     pub(crate) fn of(&self, container: &str) -> Vec<PodPort> {
         self.all().into_iter().map(|(port, _)| port).filter(|port| port.container == container).collect()
     }
 
-    /// A number for a new port, which the switch will most likely give it; none if all are taken, or if nobody can tell which are.
+    /// Reserves an OpenFlow port to request for a new port. `None` if all are taken, or if OVSDB cannot be read.
     pub(crate) fn reserve(&self) -> Option<Reserved> {
         let replica = self.database.snapshot()?;
         let rows = replica.all::<Interface>().collect::<Result<Vec<_>, _>>().ok()?;
-        let there = rows.iter().flat_map(|row| [row.ofport_request, row.ofport.number()]).flatten();
-        let mut taken: BTreeSet<u16> = there.collect();
-        // What somebody has taken out comes back with its number.
+        let in_use = rows.iter().flat_map(|row| [row.ofport_request, row.ofport.number()]).flatten();
+        let mut taken: BTreeSet<u16> = in_use.collect();
+        // A removed port is added again with the same OpenFlow port.
         taken.extend(self.expected().values().filter_map(|expected| expected.number));
         self.numbers.reserve(&taken)
     }
 
-    /// Adds a port to the bridge, in place of one with its name, and asks for a number. From now on it is expected to be there.
+    /// Adds a port to the bridge, replacing one of the same name, and requests an OpenFlow port. From now on the port is expected.
     pub(crate) async fn add(&self, port: &PodPort, number: Option<u16>) -> Result<(), TransactError> {
         self.insert(port, number).await?;
         self.expected().insert(port.name.clone(), Expected { port: port.clone(), number });
@@ -169,7 +164,7 @@ impl Ports {
     async fn insert(&self, port: &PodPort, number: Option<u16>) -> Result<(), TransactError> {
         let mut transaction = Transaction::new();
         if let Some(replica) = self.database.snapshot() {
-            self.take_out(&replica, &mut transaction, &port.name);
+            self.remove_row(&replica, &mut transaction, &port.name);
         }
         let columns = InterfaceColumns::default().name(port.name.as_str()).external_ids(port.external_ids());
         let columns = columns.ofport_request(number);
@@ -183,12 +178,12 @@ impl Ports {
         self.database.transact(transaction).await.map(|_| ())
     }
 
-    /// Removes a port from the bridge, if it is there.
+    /// Removes a port from the bridge, if it exists.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), TransactError> {
         self.expected().remove(name);
         let mut transaction = Transaction::new();
         if let Some(replica) = self.database.snapshot() {
-            self.take_out(&replica, &mut transaction, name);
+            self.remove_row(&replica, &mut transaction, name);
         }
         if transaction.is_empty() {
             return Ok(());
@@ -197,63 +192,65 @@ impl Ports {
     }
 
     fn expected(&self) -> MutexGuard<'_, BTreeMap<String, Expected>> {
-        // Nobody panics while holding it; and if somebody did, the map is as good as before.
+        // The map stays consistent even if a thread panics while it holds the lock.
         self.expected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts back what somebody has taken out of the bridge; how much that was.
-    async fn put_back(&self, present: &BTreeSet<String>) -> u64 {
+    /// Adds expected ports again that were removed from the bridge; returns how many.
+    async fn restore_missing(&self, present: &BTreeSet<String>) -> u64 {
         let is_missing = |expected: &&Expected| !present.contains(&expected.port.name);
         let missing: Vec<Expected> = self.expected().values().filter(is_missing).cloned().collect();
         let mut count = 0;
         for Expected { port, number } in missing {
-            warn!(interface = port.name, pod = %port.pod, "somebody has taken it out of the bridge; put back");
+            warn!(interface = port.name, pod = %port.pod, "the Pod's port was removed from the bridge; adding it again");
             match self.insert(&port, number).await {
                 Ok(()) => count += 1,
-                // The next change of the database, or the next look, is another chance.
-                Err(error) => warn!(interface = port.name, %error, "could not be put back"),
+                // Retried after the next change of OVSDB.
+                Err(error) => {
+                    warn!(interface = port.name, %error, "cannot add the Pod's port to the bridge; retrying later");
+                }
             }
             if !self.expected().contains_key(&port.name) {
-                // The Pod went in the meantime.
+                // The Pod was deleted in the meantime.
                 let _ = self.remove(&port.name).await;
             }
         }
         count
     }
 
-    fn take_out(&self, replica: &Replica, transaction: &mut Transaction, name: &str) {
-        // A row that cannot be read is one that nothing can be said about.
+    fn remove_row(&self, replica: &Replica, transaction: &mut Transaction, name: &str) {
+        // A row that cannot be decoded is left alone.
         if let Ok(Some(row)) = replica.named::<Port>(name) {
             remove_port(transaction, &self.bridge, row.uuid);
         }
     }
 
-    /// Waits until the switch has looked at a port.
+    /// Waits until the switch has assigned an OpenFlow port, or failed to.
     pub(crate) async fn assigned(&self, name: &str) -> Result<u16, String> {
         let mut outcome = None;
-        let looked = |replica: &Replica| {
+        let is_assigned = |replica: &Replica| {
             outcome = match replica.named::<Interface>(name) {
                 Ok(Some(row)) => match (row.ofport, row.error) {
                     (Assigned::Assigned(port), _) => Some(Ok(port)),
                     (Assigned::Failed, error) => {
-                        let reason = error.unwrap_or_else(|| "it does not say why".to_owned());
+                        let reason = error.unwrap_or_else(|| "it reports no reason".to_owned());
                         Some(Err(format!("Open vSwitch cannot use interface {name}: {reason}")))
                     }
                     (Assigned::Unassigned, _) => None,
                 },
-                Ok(None) => Some(Err(format!("interface {name} was taken out of the bridge"))),
+                Ok(None) => Some(Err(format!("interface {name} was removed from the bridge"))),
                 Err(error) => Some(Err(error.to_string())),
             };
             outcome.is_some()
         };
-        self.database.wait_for(looked).await;
+        self.database.wait_for(is_assigned).await;
         outcome.unwrap_or_else(|| Err("the agent is stopping".to_owned()))
     }
 
-    /// Tells the engine of all ports, and of whatever changes about them, for ever.
+    /// Sends all ports and their changes to the engine, and repairs removed ones, until the agent stops.
     pub(crate) async fn follow(self, engine: Engine, repairs: Arc<AtomicU64>) {
-        let mut told: BTreeMap<String, node::Interface> = BTreeMap::new();
-        let mut complained: BTreeSet<String> = BTreeSet::new();
+        let mut sent: BTreeMap<String, node::Interface> = BTreeMap::new();
+        let mut logged: BTreeSet<String> = BTreeSet::new();
         let mut changes = self.database.changes();
         while let Some(feed) = changes.next().await {
             let first = matches!(&feed, Feed::Resync { missed: 0, .. });
@@ -268,39 +265,39 @@ impl Ports {
                 self.expected().extend(known.map(|expected| (expected.port.name.clone(), expected)));
             }
             let present: BTreeSet<String> = rows.iter().map(|(port, _)| port.name.clone()).collect();
-            repairs.fetch_add(self.put_back(&present).await, Ordering::Relaxed);
+            repairs.fetch_add(self.restore_missing(&present).await, Ordering::Relaxed);
             let now: BTreeMap<String, node::Interface> = rows
                 .into_iter()
                 .filter_map(|(port, assigned)| match assigned {
                     Assigned::Assigned(number) => Some((port.name.clone(), port.interface(number))),
                     Assigned::Failed => {
-                        if complained.insert(port.name.clone()) {
-                            warn!(interface = port.name, pod = %port.pod, "Open vSwitch cannot use it: is the Pod gone?");
+                        if logged.insert(port.name.clone()) {
+                            warn!(interface = port.name, pod = %port.pod, "Open vSwitch cannot use the interface; was the Pod deleted?");
                         }
                         None
                     }
                     Assigned::Unassigned => None,
                 })
                 .collect();
-            complained.retain(|name| !now.contains_key(name));
-            for name in told.keys().filter(|name| !now.contains_key(*name)) {
-                engine.tell(Event::Detached(name.clone())).await;
+            logged.retain(|name| !now.contains_key(name));
+            for name in sent.keys().filter(|name| !now.contains_key(*name)) {
+                engine.send(Event::Detached(name.clone())).await;
             }
-            for (name, interface) in now.iter().filter(|(name, interface)| told.get(*name) != Some(interface)) {
-                if told.contains_key(name) {
-                    info!(interface = name, port = interface.port.0, "attached otherwise than before");
+            for (name, interface) in now.iter().filter(|(name, interface)| sent.get(*name) != Some(interface)) {
+                if sent.contains_key(name) {
+                    info!(interface = name, port = interface.port.0, "Pod interface has a new OpenFlow port");
                 }
-                engine.tell(Event::Attached(interface.clone())).await;
+                engine.send(Event::Attached(interface.clone())).await;
             }
-            told = now;
+            sent = now;
             if first {
-                engine.tell(Event::Synced(Source::Interfaces)).await;
+                engine.send(Event::Synced(Source::Interfaces)).await;
             }
         }
     }
 }
 
-/// The rows of a bridge that are Pods' ports; what cannot be read is reported once by whoever looks at the log.
+/// The Pod ports of a bridge. Rows that cannot be decoded are logged and skipped.
 fn rows(replica: &Replica, bridge: &str) -> Vec<(PodPort, Assigned)> {
     let read = || -> Result<Vec<(PodPort, Assigned)>, RowError> {
         let Some(bridge): Option<Bridge> = replica.named(bridge)? else { return Ok(Vec::new()) };
@@ -310,7 +307,7 @@ fn rows(replica: &Replica, bridge: &str) -> Vec<(PodPort, Assigned)> {
                 match PodPort::read(&row) {
                     Some(Ok(pod)) => found.push((pod, row.ofport)),
                     Some(Err(problem)) => {
-                        warn!(interface = row.name, problem, "not a Pod's port, though it looks like one");
+                        warn!(interface = row.name, problem, "ignoring a port with invalid external_ids");
                     }
                     None => {}
                 }
@@ -319,7 +316,7 @@ fn rows(replica: &Replica, bridge: &str) -> Vec<(PodPort, Assigned)> {
         Ok(found)
     };
     read().unwrap_or_else(|error| {
-        warn!(%error, "the database cannot be read");
+        warn!(%error, "cannot read ports from OVSDB");
         Vec::new()
     })
 }

@@ -1,9 +1,10 @@
-//! What the agent tells on loopback: health, metrics, and what `antctl` asks for.
+//! The agent's API on loopback: health, metrics, and views of its state.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use node::Brain;
 use ovs::database::Status;
@@ -12,38 +13,48 @@ use serde_json::{Value, json};
 use telemetry::metrics::{Kind, Page};
 use telemetry::server::{Answer, Answers};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
+use crate::conntrack::guard::{Table as ConnectionTable, Tables};
 use crate::engine::{Counters, Engine};
-use crate::upkeep::Upkeep;
+use crate::host_reconciler::HostStatus;
+use crate::run::WATCH_DURATION;
 
-/// Where the answers come from.
+/// Not ready after this time without an answer of the Kubernetes API: a watch is renewed after half of it.
+const API_TIMEOUT: Duration = WATCH_DURATION.saturating_mul(2);
+
+/// Sources of the answers.
 #[derive(Debug)]
 pub(crate) struct Rest {
     pub(crate) engine: Engine,
-    /// Whether there is a page of metrics.
+    /// Whether `/metrics` is served.
     pub(crate) has_metrics: bool,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) upkeep: watch::Receiver<Upkeep>,
+    pub(crate) host_status: watch::Receiver<HostStatus>,
+    /// The connection tables of this Node.
+    pub(crate) tracked: watch::Receiver<Tables>,
     pub(crate) bridge_repairs: Arc<AtomicU64>,
     pub(crate) database: watch::Receiver<Status>,
-    /// The controller that is followed.
+    /// Time of the last answer of the Kubernetes API.
+    pub(crate) last_answer: watch::Receiver<Instant>,
+    /// Address of the connected controller.
     pub(crate) controller: watch::Receiver<Option<SocketAddr>>,
 }
 
 impl Answers for Rest {
     async fn get(&self, path: &str, _query: &str) -> Option<Answer> {
         let answer = match path {
-            // An engine that answers is alive.
-            "/healthz" | "/livez" => Answer::health(self.engine.look(|_| ()).await.map_err(|error| error.to_string())),
+            // The agent is alive if its engine answers.
+            "/healthz" | "/livez" => Answer::health(self.engine.query(|_| ()).await.map_err(|error| error.to_string())),
             "/readyz" => Answer::health(self.readiness().await),
             "/metrics" if self.has_metrics => Answer::metrics(self.metrics().await),
             "/v1/agentinfo" => {
                 let controller = *self.controller.borrow();
-                self.tell(move |brain| agent_info(brain, controller)).await?
+                self.view(move |brain| agent_info(brain, controller)).await?
             }
-            "/v1/networkpolicies" => self.tell(network_policies).await?,
-            "/v1/podinterfaces" => self.tell(pod_interfaces).await?,
-            "/v1/ovsflows" => self.tell(flows).await?,
+            "/v1/networkpolicies" => self.view(network_policies).await?,
+            "/v1/podinterfaces" => self.view(pod_interfaces).await?,
+            "/v1/ovsflows" => self.view(flows).await?,
             _ => return None,
         };
         Some(answer)
@@ -51,9 +62,9 @@ impl Answers for Rest {
 }
 
 impl Rest {
-    async fn tell(&self, look: impl FnOnce(&Brain) -> Value + Send + 'static) -> Option<Answer> {
-        let told = self.engine.look(look).await.ok()?;
-        Some(Answer::json(format!("{told:#}\n")))
+    async fn view(&self, query: impl FnOnce(&Brain) -> Value + Send + 'static) -> Option<Answer> {
+        let value = self.engine.query(query).await.ok()?;
+        Some(Answer::json(format!("{value:#}\n")))
     }
 
     async fn readiness(&self) -> Result<(), String> {
@@ -61,18 +72,32 @@ impl Rest {
             return Err(format!("not connected to ovsdb-server: {reason}"));
         }
         if self.engine.progress().borrow().ready {
-            return Ok(());
+            return self.host_readiness();
         }
         let missing =
-            self.engine.look(|brain| brain.unsynced().map(|source| format!("{source:?}")).collect::<Vec<_>>()).await;
+            self.engine.query(|brain| brain.unsynced().map(|source| format!("{source:?}")).collect::<Vec<_>>()).await;
         match missing.map_err(|error| error.to_string())?.as_slice() {
             [] => Err("waiting for ovs-vswitchd".to_owned()),
-            missing => Err(format!("waiting to be told all {}", missing.join(", "))),
+            missing => Err(format!("waiting for the initial sync of {}", missing.join(", "))),
         }
     }
 
+    /// The host network was applied since the agent started, and the Kubernetes API answers.
+    fn host_readiness(&self) -> Result<(), String> {
+        let host_status = self.host_status.borrow();
+        if host_status.version == 0 || !host_status.has_firewall {
+            let failure = host_status.failure.as_deref().unwrap_or("not applied yet");
+            return Err(format!("host network (routes, nftables): {failure}"));
+        }
+        let silence = self.last_answer.borrow().elapsed();
+        if silence > API_TIMEOUT {
+            return Err(format!("the Kubernetes API has not answered for {} s", silence.as_secs()));
+        }
+        Ok(())
+    }
+
     async fn metrics(&self) -> String {
-        let looked = self.engine.look(|brain| {
+        let read = self.engine.query(|brain| {
             let mut tables: BTreeMap<u8, u64> = BTreeMap::new();
             for flow in brain.desired_flows() {
                 *tables.entry(flow.table).or_default() += 1;
@@ -80,14 +105,14 @@ impl Rest {
             let policies = (brain.replica().policies().len(), brain.rule_counts());
             (brain.interfaces().count(), tables, brain.service_counts(), policies)
         });
-        let (pods, tables, (services, endpoints), (policies, (ingress, egress))) = looked.await.unwrap_or_default();
+        let (pods, tables, (services, endpoints), (policies, (ingress, egress))) = read.await.unwrap_or_default();
         let mut page = Page::default();
-        page.number(Kind::Gauge, ("antrea_agent_local_pod_count", "Pods of this Node that are attached."), pods);
-        let of = "Policies that apply to Pods of this Node.";
+        page.number(Kind::Gauge, ("antrea_agent_local_pod_count", "Pods that are attached to this Node."), pods);
+        let of = "NetworkPolicies that apply to Pods of this Node.";
         page.number(Kind::Gauge, ("antrea_agent_networkpolicy_count", of), policies);
-        let of = "Rules of what comes in that this Node enforces.";
+        let of = "Ingress rules that this Node enforces.";
         page.number(Kind::Gauge, ("antrea_agent_ingress_networkpolicy_rule_count", of), ingress);
-        let of = "Rules of what goes out that this Node enforces.";
+        let of = "Egress rules that this Node enforces.";
         page.number(Kind::Gauge, ("antrea_agent_egress_networkpolicy_rule_count", of), egress);
         let total: u64 = tables.values().sum();
         page.number(Kind::Gauge, ("antrea_agent_ovs_total_flow_count", "Flows of this Node."), total);
@@ -100,20 +125,38 @@ impl Rest {
         let counts = labels.iter().zip(&named).map(|(labels, (_, _, count))| (&labels[..], *count));
         page.family(Kind::Gauge, ("antrea_agent_ovs_flow_count", "Flows of each table."), counts);
         self.counters.write(&mut page);
-        let repaired = self.upkeep.borrow().repaired;
-        let repairs = "Routes, addresses, neighbours, settings and rules that somebody changed and the agent repaired.";
+        let repaired = self.host_status.borrow().repaired;
+        let repairs = "Routes, addresses, neighbours, sysctls and nftables rules that drifted and were repaired.";
         page.number(Kind::Counter, ("antrea_agent_host_repair_count", repairs), repaired);
         let repaired = self.bridge_repairs.load(Ordering::Relaxed);
-        let repairs = "Ports and settings of the bridge that somebody changed and the agent repaired.";
+        let repairs = "Ports and settings of the bridge that drifted and were repaired.";
         page.number(Kind::Counter, ("antrea_agent_bridge_repair_count", repairs), repaired);
         for (ip_family, services, endpoints) in [("v4", services.0, endpoints.0), ("v6", services.1, endpoints.1)] {
             let labels: &[(&str, &str)] = &[("ip_family", ip_family)];
-            let of = "Ports of Services that are balanced here.";
+            let of = "Service ports that this Node load-balances.";
             page.family(Kind::Gauge, ("antrea_proxy_total_services_installed", of), [(labels, services)]);
-            let of = "Endpoints of Services that are balanced here.";
+            let of = "Endpoints of Services that this Node load-balances.";
             page.family(Kind::Gauge, ("antrea_proxy_total_endpoints_installed", of), [(labels, endpoints)]);
         }
+        self.tracked.borrow().write(&mut page);
         page.finish()
+    }
+}
+
+impl Tables {
+    fn write(self, page: &mut Page) {
+        let tables = [([("table", "ovs")], self.switch), ([("table", "kernel")], self.kernel)];
+        let mut family = |kind: Kind, name: &str, help: &str, number: fn(ConnectionTable) -> u64| {
+            let counts = tables.iter().filter_map(|(labels, table)| Some((&labels[..], number((*table)?))));
+            page.family(kind, (name, help), counts);
+        };
+        let name = "antrea_agent_conntrack_total_connection_count";
+        family(Kind::Gauge, name, "Connections in the connection table.", |table| table.load.connections);
+        let name = "antrea_agent_conntrack_max_connection_count";
+        family(Kind::Gauge, name, "Size of the connection table.", |table| table.load.limit);
+        let name = "antrea_agent_conntrack_flushed_connection_count";
+        let help = "Connections that were flushed because the table was nearly full.";
+        family(Kind::Counter, name, help, |table| table.flushed);
     }
 }
 
@@ -124,16 +167,16 @@ impl Counters {
         let counts = [(add, read(&self.added)), (delete, read(&self.deleted))];
         page.family(
             Kind::Counter,
-            ("antrea_agent_ovs_flow_ops_count", "Flows and groups that the switch was told of."),
+            ("antrea_agent_ovs_flow_ops_count", "Flows and groups that were committed to the switch."),
             counts,
         );
-        let errors = [(add, read(&self.refused)), (delete, 0)];
+        let errors = [(add, read(&self.rejected)), (delete, 0)];
         page.family(
             Kind::Counter,
-            ("antrea_agent_ovs_flow_ops_error_count", "Flows and groups that the switch refused."),
+            ("antrea_agent_ovs_flow_ops_error_count", "Flows and groups that the switch rejected."),
             errors,
         );
-        let took = ("antrea_agent_ovs_flow_ops_latency_milliseconds", "How long the switch took for a bundle.");
+        let took = ("antrea_agent_ovs_flow_ops_latency_milliseconds", "Duration of a bundle commit.");
         page.histogram(took, [(add, &self.took)]);
     }
 }

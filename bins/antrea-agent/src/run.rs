@@ -1,16 +1,16 @@
-//! From nothing to a Node that works, and until it is told to stop.
+//! Startup, task wiring and shutdown of the agent.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use host::ipam::{Pool, Range};
 use ipnet::IpNet;
-use k8s::{Client, Notice, Only, Patience};
-use node::{Brain, Own, local_addresses, node_addresses};
+use k8s::{Client, Timeouts, WatchEvent, WatchFilter};
+use node::{Brain, ControlPath, Own, local_addresses, node_addresses};
 use ovs::database::Database;
 use ovs::switch::Switch;
 use pipeline::model::{Datapath, Features, Gateway, Mode};
@@ -18,35 +18,38 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 use types::node::Node;
 
-use crate::bridge::{self, BridgeError, Made, Wanted};
+use crate::bridge::{self, BridgeError, BridgePorts, BridgeSpec};
 use crate::cni::Cni;
 use crate::config::{self, Config, EncapMode};
-use crate::control::{Control, Memory};
+use crate::conntrack::{Conntrack, guard};
+use crate::control::{Control, SnapshotFile};
+use crate::control_path;
 use crate::engine::{Counters, Engine};
+use crate::host_reconciler::{self, HostStatus};
 use crate::ports::Ports;
 use crate::rest::Rest;
-use crate::services::{self, Surroundings};
+use crate::services::{self, ServiceTasks};
 use crate::sources;
 use crate::transport::Transport;
-use crate::upkeep::{self, Upkeep};
 
-/// How long a source may take before the log says what is being waited for.
-const IMPATIENCE: Duration = Duration::from_secs(5);
+/// Log what the agent waits for after this time.
+const WARN_AFTER: Duration = Duration::from_secs(5);
 
-/// How often a watch is asked for anew. There is an agent on every Node: more often would be a load for the API server.
-const RENEW: Duration = Duration::from_secs(240);
+/// Maximum duration of one watch request. Every Node has an agent: a shorter one would load the API server.
+pub(crate) const WATCH_DURATION: Duration = Duration::from_secs(240);
 
-/// How long the kernel may take at the end to remove what was detached.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// At shutdown, how long to wait for the removal of detached veths.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The file beside the CNI socket that lets root ask the agent questions.
-const TOKEN: &str = "loopback-client-token";
-/// The directory beside the CNI socket with what the controller said last.
-const MEMORY: &str = "networkpolicy";
-/// Calls that wait for the kernel at a time.
-const BLOCKING: usize = 16;
+/// File beside the CNI socket: the token for the agent's API, readable by root only.
+const TOKEN_FILE: &str = "loopback-client-token";
+/// Directory beside the CNI socket with the last policy snapshot.
+const SNAPSHOT_DIR: &str = "networkpolicy";
+/// Maximum number of blocking kernel calls at a time.
+const MAX_BLOCKING: usize = 16;
 
-/// Runs the agent until it is told to stop; `notes` are for its log. What it has set up stays: the Node works without it.
+/// Runs the agent until SIGTERM or SIGINT, and logs `notes` first. Flows, routes and Pod interfaces stay in place: Pods keep
+/// their network while no agent runs.
 pub(crate) fn run(config: &Config, notes: &[String]) -> Result<()> {
     let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned());
     telemetry::log::init(&filter, telemetry::log::Format::Text)?;
@@ -54,31 +57,33 @@ pub(crate) fn run(config: &Config, notes: &[String]) -> Result<()> {
         info!("{note}");
     }
     let name = node_name()?;
-    // One thread is enough, and small.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING).build()?;
-    let outcome = runtime.block_on(work(config, &name));
-    // What still waits for the kernel is nothing that the next start would miss.
+    // One thread is enough, and keeps memory small.
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(MAX_BLOCKING).build()?;
+    let outcome = runtime.block_on(run_until_stopped(config, &name));
+    // The next start repeats kernel calls that are still running.
     runtime.shutdown_background();
     outcome
 }
 
-/// The name of this Node: what NODE_NAME says, or the host's.
+/// The name of this Node: NODE_NAME, or the host name.
 fn node_name() -> Result<String> {
     match std::env::var("NODE_NAME") {
         Ok(name) if !name.is_empty() => Ok(name),
         _ => {
-            let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("the name of the host")?;
+            let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
+                .context("NODE_NAME is not set, and the host name cannot be read")?;
             Ok(name.trim().to_ascii_lowercase())
         }
     }
 }
 
-/// Where the controller is: in the agent's own namespace.
+/// The namespace of the controller, which is the agent's own.
 fn namespace() -> String {
     std::env::var("POD_NAMESPACE").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "kube-system".to_owned())
 }
 
-async fn work(config: &Config, name: &str) -> Result<()> {
+async fn run_until_stopped(config: &Config, name: &str) -> Result<()> {
     let stop = stopped()?;
     tokio::pin!(stop);
     let started = tokio::select! {
@@ -88,7 +93,7 @@ async fn work(config: &Config, name: &str) -> Result<()> {
     let mut outcome = Ok(());
     let cni = started.cni.clone();
     let opened = async {
-        match open(&cni, &started.engine).await {
+        match open(&cni, &started.engine, started.host_status).await {
             Ok(()) => {
                 info!(socket = %config.cni_socket.display(), "ready");
                 std::future::pending().await
@@ -104,39 +109,44 @@ async fn work(config: &Config, name: &str) -> Result<()> {
         }
     };
     started.listener.serve(started.cni, stop).await;
-    if tokio::time::timeout(PATIENCE, cni.settled()).await.is_err() {
-        warn!("the kernel has not removed all devices of Pods within {PATIENCE:?}; the next start will see to it");
+    if tokio::time::timeout(SHUTDOWN_TIMEOUT, cni.wait_for_removals()).await.is_err() {
+        warn!("some veths of deleted Pods still exist after {SHUTDOWN_TIMEOUT:?}; the next start removes them");
     }
-    info!("stopped; what was set up stays");
+    info!("agent stopped; flows, routes and Pod interfaces stay in place");
     outcome
 }
 
-/// An agent that attaches Pods as soon as it is told everything.
+/// An agent whose tasks run, before its initial sync.
 struct Started {
     listener: api::cni::Listener,
     cni: Cni,
     engine: Engine,
-    /// Ends when the bridge is another one.
+    host_status: watch::Receiver<HostStatus>,
+    /// Ends when the bridge was deleted and created again, or cannot be repaired.
     bridge: Pin<Box<dyn Future<Output = BridgeError>>>,
 }
 
 async fn start(config: &Config, name: &str) -> Result<Started> {
     let client =
         Client::new(config.client_connection.kubeconfig.as_deref(), config.kube_api_server_override.as_deref()).await?;
-    let client = client.with_patience(Patience { renew: RENEW, ..Patience::default() });
+    let client = client.with_timeouts(Timeouts { renew: WATCH_DURATION, ..Timeouts::default() });
+    let control_path = control_path::detect(config, &client, namespace()).await;
+    control_path::remove_stale_routes(&control_path).await;
     let node = own_node(&client, name).await?;
     let addresses = local_addresses(&node)?;
     let transport = Transport::find(config, &node)?;
-    transport.tell(&client, &node).await?;
+    transport.publish(&client, &node).await?;
     let mtu = config.pod_mtu(transport.mtu, transport.address);
-    info!(node = name, device = transport.device, mtu, "this Node");
+    info!(node = name, device = transport.device, mtu, "found the Node object and its transport interface");
 
     let database = Arc::new(Database::connect(ovs::database::Config::new(config.ovs_run_dir.join("db.sock"))));
     let datapath = config.ovs_datapath_type.unwrap_or_else(find_datapath);
     if datapath == config::Datapath::Netdev && config.has_tunnel() && config.tunnel_type == config::Tunnel::Stt {
-        bail!("tunnelType: stt needs the kernel's datapath, and this Node has none; geneve, vxlan and gre work here");
+        bail!(
+            "tunnelType: stt needs the kernel datapath, and this Node has no openvswitch module; use geneve, vxlan or gre"
+        );
     }
-    let wanted = Wanted {
+    let spec = BridgeSpec {
         bridge: config.ovs_bridge.clone(),
         datapath: match datapath {
             config::Datapath::System => "system",
@@ -148,91 +158,105 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
             kind: config.tunnel_type.name().to_owned(),
             port: config.tunnel_port,
             checksum: config.tunnel_csum,
+            local: transport.tunnel_source(),
         }),
     };
-    let made = waiting_for("Open vSwitch", wanted.make(&database)).await?;
-    info!(bridge = wanted.bridge, datapath = wanted.datapath, gateway = made.gateway.0, "the bridge is there");
+    let bridge_ports = waiting_for("Open vSwitch", spec.apply(&database)).await?;
+    info!(bridge = spec.bridge, datapath = spec.datapath, gateway = bridge_ports.gateway.0, "bridge is set up");
 
-    let facts = Facts { name, node: &node, addresses, transport: &transport, mtu, datapath, made };
+    let facts =
+        Facts { name, node: &node, addresses, transport: &transport, mtu, datapath, bridge_ports, control_path };
     let own = Arc::new(own(config, facts)?);
+    own.check()?;
     let pool = Pool::open(&config.ipam_dir, ranges(&own)?)?;
     let socket = config.ovs_run_dir.join(format!("{}.mgmt", config.ovs_bridge));
-    let (switch, events) = Switch::start(ovs::switch::Config::new(socket));
+    let inbox = Arc::new(services::Inbox::default());
+    let (switch, events) =
+        Switch::start(ovs::switch::Config { packets: Some(inbox.sink()), ..ovs::switch::Config::new(socket) });
     let counters = Arc::new(Counters::default());
-    let (packets, sent_to_us) = services::packets();
     let brain = Brain::new(Own::clone(&own));
-    let engine = Engine::start(brain, switch.clone(), events, Arc::clone(&counters), packets);
-    let (status, upkeep) = watch::channel(Upkeep::default());
-    let around = Surroundings { config, own: &own, switch, packets: sent_to_us, upkeep: upkeep.clone() };
-    services::start(&engine, around);
+    let engine = Engine::start(brain, switch.clone(), events, Arc::clone(&counters));
+    let (status, host_status) = watch::channel(HostStatus::default());
+    let tasks = ServiceTasks { config, own: &own, switch, inbox, host_status: host_status.clone() };
+    services::start(&engine, tasks);
     let ports = Ports::new(Arc::clone(&database), &config.ovs_bridge);
-    sources::follow(&client, &engine);
+    let last_answer = sources::follow(&client, &engine);
     let bridge_repairs = Arc::new(AtomicU64::new(0));
     tokio::spawn(ports.clone().follow(engine.clone(), Arc::clone(&bridge_repairs)));
-    tokio::spawn(upkeep::keep(engine.clone(), config.host_gateway.clone(), status));
+    tokio::spawn(host_reconciler::run(engine.clone(), config.host_gateway.clone(), status));
 
-    let (followed, controller) = watch::channel(None);
+    let conntrack = Conntrack::new(config.ovs_run_dir.clone(), own.datapath);
+    let (tables, tracked) = watch::channel(guard::Tables::default());
+    tokio::spawn(guard::run(engine.clone(), conntrack.clone(), Arc::clone(&own), tables));
+
+    let (connected, controller) = watch::channel(None);
     let control = Control {
         client,
         engine: engine.clone(),
         node: name.to_owned(),
         namespace: namespace(),
-        memory: Memory::new(config.cni_socket.with_file_name(MEMORY)),
-        followed,
+        snapshot_file: SnapshotFile::new(config.cni_socket.with_file_name(SNAPSHOT_DIR)),
+        connected,
+        forbidden_logged: AtomicBool::new(false),
     };
     tokio::spawn(control.run());
 
-    let token = config.cni_socket.with_file_name(TOKEN);
+    let token = config.cni_socket.with_file_name(TOKEN_FILE);
     let server = telemetry::server::Server::bind(config.api_port, &token).await?;
     tokio::spawn(server.serve(Rest {
         engine: engine.clone(),
         has_metrics: config.enable_prometheus_metrics,
         counters,
-        upkeep,
+        host_status: host_status.clone(),
+        last_answer,
+        tracked,
         bridge_repairs: Arc::clone(&bridge_repairs),
         database: database.status(),
         controller,
     }));
 
-    let cni = Cni::new(own, engine.clone(), ports, pool, &config.host_proc_path_prefix);
+    let cni = Cni::new(own, engine.clone(), ports, pool, conntrack, &config.host_proc_path_prefix);
     let listener = api::cni::Listener::bind(&config.cni_socket)?;
-    let bridge = async move { wanted.keep(&database, made, &bridge_repairs).await };
-    Ok(Started { listener, cni, engine, bridge: Box::pin(bridge) })
+    let bridge = async move { spec.reconcile(&database, bridge_ports, &bridge_repairs).await };
+    Ok(Started { listener, cni, engine, host_status, bridge: Box::pin(bridge) })
 }
 
-/// Waits until Pods can be attached, and lets runtimes in.
-async fn open(cni: &Cni, engine: &Engine) -> Result<()> {
+/// Waits until Pods can be attached, and then accepts CNI calls.
+async fn open(cni: &Cni, engine: &Engine, mut host_status: watch::Receiver<HostStatus>) -> Result<()> {
     ready(engine).await?;
-    if let Err(error) = cni.collect().await {
-        warn!(%error, "what earlier calls have left behind is still there");
+    // No Pod is attached before the nftables rules protect the host.
+    let protected = host_status.wait_for(|host_status| host_status.has_firewall);
+    waiting_for("nftables rules; no Pod is attached before", protected).await.context("the agent is stopping")?;
+    if let Err(error) = cni.collect_garbage().await {
+        warn!(%error, "cannot clean up after earlier CNI calls; the agent tries again at its next start");
     }
     cni.open();
     Ok(())
 }
 
-/// This Node, as soon as Kubernetes has given it a Pod subnet.
+/// Waits until the Node object has a podCIDR and addresses.
 async fn own_node(client: &Client, name: &str) -> Result<Node> {
-    let only = Only { fields: format!("metadata.name={name}"), ..Only::default() };
+    let only = WatchFilter { fields: format!("metadata.name={name}"), ..WatchFilter::default() };
     let mut watch = client.watch::<Node>(&only);
-    let mut said = String::new();
+    let mut logged = String::new();
     loop {
         let problem = match waiting_for("the Kubernetes API", watch.next()).await {
-            Notice::Set(node) => match local_addresses(&node) {
+            WatchEvent::Applied(node) => match local_addresses(&node) {
                 Ok(_) => return Ok(node),
                 Err(problem) => problem.to_string(),
             },
-            Notice::Gone(_) => format!("Node {name} is gone"),
-            Notice::Synced if said.is_empty() => format!("there is no Node {name}; is NODE_NAME right?"),
-            Notice::Synced => continue,
+            WatchEvent::Deleted(_) => format!("Node {name} was deleted"),
+            WatchEvent::Synced if logged.is_empty() => format!("Node {name} not found; is NODE_NAME right?"),
+            WatchEvent::Synced => continue,
         };
-        if problem != said {
-            warn!(problem, "waiting until it is as it should be");
-            said = problem;
+        if problem != logged {
+            warn!(problem, "waiting for a valid Node object");
+            logged = problem;
         }
     }
 }
 
-/// What was found out about this Node.
+/// What [`start`] has detected about this Node.
 struct Facts<'a> {
     name: &'a str,
     node: &'a Node,
@@ -240,12 +264,13 @@ struct Facts<'a> {
     transport: &'a Transport,
     mtu: u32,
     datapath: config::Datapath,
-    made: Made,
+    bridge_ports: BridgePorts,
+    control_path: ControlPath,
 }
 
 fn own(config: &Config, facts: Facts<'_>) -> Result<Own> {
-    let Facts { name, node, addresses, transport, mtu, datapath, made } = facts;
-    // Not ::1: nobody answers from it to another device, as the kernel has no route_localnet for IPv6.
+    let Facts { name, node, addresses, transport, mtu, datapath, bridge_ports, control_path } = facts;
+    // Without ::1: IPv6 has no route_localnet, so the kernel does not reply from it on another device.
     let candidates = node_addresses(node).into_iter().chain([IpAddr::V4(Ipv4Addr::LOCALHOST)]);
     let allowed = |ip: &IpAddr| {
         let allowed = &config.antrea_proxy.node_port_addresses;
@@ -268,8 +293,8 @@ fn own(config: &Config, facts: Facts<'_>) -> Result<Own> {
             config::Datapath::Netdev => Datapath::Netdev,
         },
         gateway_device: config.host_gateway.clone(),
-        gateway: Gateway { port: made.gateway, mac: made.mac },
-        tunnels: made.tunnel.into_iter().collect(),
+        gateway: Gateway { port: bridge_ports.gateway, mac: bridge_ports.mac },
+        tunnels: bridge_ports.tunnel.into_iter().collect(),
         tunnel_port: config.tunnel_udp_port(),
         addresses,
         transport_device: transport.device.clone(),
@@ -282,10 +307,11 @@ fn own(config: &Config, facts: Facts<'_>) -> Result<Own> {
             .chain(config.service_cidr_v6.map(IpNet::from))
             .collect(),
         serving: config.antrea_proxy.serving(),
+        control_path,
     })
 }
 
-/// The addresses that Pods may have.
+/// The address ranges for Pods.
 fn ranges(own: &Own) -> Result<Vec<Range>> {
     own.families()
         .map(|address| {
@@ -295,7 +321,7 @@ fn ranges(own: &Own) -> Result<Vec<Range>> {
         .collect()
 }
 
-/// The kernel's datapath if it is there.
+/// The kernel datapath, if its module is loaded.
 fn find_datapath() -> config::Datapath {
     if std::path::Path::new("/sys/module/openvswitch").exists() {
         config::Datapath::System
@@ -304,38 +330,38 @@ fn find_datapath() -> config::Datapath {
     }
 }
 
-/// Waits until Pods can be attached.
+/// Waits for the initial sync, and logs the sources that are missing.
 async fn ready(engine: &Engine) -> Result<()> {
     let mut progress = engine.progress();
-    let mut said = Vec::new();
+    let mut logged = Vec::new();
     loop {
         let wait = progress.wait_for(|progress| progress.ready);
-        match tokio::time::timeout(IMPATIENCE, wait).await {
+        match tokio::time::timeout(WARN_AFTER, wait).await {
             Ok(Ok(_)) => return Ok(()),
             Ok(Err(_)) => bail!("the agent is stopping"),
             Err(_) => {
-                let missing = engine.look(|brain| brain.unsynced().collect::<Vec<_>>()).await?;
-                if missing != said {
-                    warn!(?missing, "not ready for Pods yet: waiting for the switch and for these");
-                    said = missing;
+                let missing = engine.query(|brain| brain.unsynced().collect::<Vec<_>>()).await?;
+                if missing != logged {
+                    warn!(?missing, "not ready for Pods: waiting for the switch and for the initial sync of sources");
+                    logged = missing;
                 }
             }
         }
     }
 }
 
-/// Says what is being waited for, if it takes long.
+/// Logs `what` if `work` takes longer than [`WARN_AFTER`].
 async fn waiting_for<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::pin!(work);
-    let impatient = Instant::now() + IMPATIENCE;
+    let warn_at = Instant::now() + WARN_AFTER;
     tokio::select! {
         done = &mut work => return done,
-        () = tokio::time::sleep_until(impatient.into()) => warn!("waiting for {what}"),
+        () = tokio::time::sleep_until(warn_at.into()) => warn!("waiting for {what}"),
     }
     work.await
 }
 
-/// Ends when the agent is told to stop.
+/// Ends with SIGTERM or SIGINT.
 fn stopped() -> Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);

@@ -1,47 +1,41 @@
-//! What Services need beside flows and the host's routes and rules: answers for clients whom nobody serves, connections that
-//! are forgotten, and answers for load balancers.
+//! Tasks for Services beside flows and host rules: refusals for Services without endpoints, flushes of stale connections, and
+//! health checks of load balancers.
 
 mod connections;
 mod health;
 mod refusals;
 
-use openflow::packet::PacketIn2;
+use std::sync::Arc;
+
 use ovs::switch::Switch;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::upkeep::Upkeep;
+use crate::host_reconciler::HostStatus;
 use connections::Tracked;
+pub(crate) use refusals::Inbox;
 
-/// Packets that wait to be looked at; further ones are lost.
-const QUEUE: usize = 256;
-
-/// What Services depend on beside the engine.
-pub(crate) struct Surroundings<'a> {
+/// Inputs of the tasks for Services, beside the engine.
+pub(crate) struct ServiceTasks<'a> {
     pub(crate) config: &'a Config,
     pub(crate) own: &'a node::Own,
     pub(crate) switch: Switch,
-    pub(crate) packets: mpsc::Receiver<Box<PacketIn2>>,
-    pub(crate) upkeep: watch::Receiver<Upkeep>,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) host_status: watch::Receiver<HostStatus>,
 }
 
-/// The way of packets from the switch to whoever answers them.
-pub(crate) fn packets() -> (mpsc::Sender<Box<PacketIn2>>, mpsc::Receiver<Box<PacketIn2>>) {
-    mpsc::channel(QUEUE)
-}
-
-/// Starts what runs as long as the agent does.
-pub(crate) fn start(engine: &Engine, around: Surroundings<'_>) {
-    let Surroundings { config, own, switch, packets, upkeep } = around;
-    tokio::spawn(refusals::answer(switch, packets));
+/// Starts the tasks, which run until the agent stops.
+pub(crate) fn start(engine: &Engine, tasks: ServiceTasks<'_>) {
+    let ServiceTasks { config, own, switch, inbox, host_status } = tasks;
+    tokio::spawn(refusals::answer(switch, inbox));
     let features = own.features;
     if !features.antrea_proxy {
         return;
     }
-    tokio::spawn(connections::forget_stale(engine.clone(), Tracked::Switch(config.ovs_run_dir.clone())));
+    tokio::spawn(connections::flush_stale(engine.clone(), Tracked::Switch(config.ovs_run_dir.clone())));
     if features.proxy_all {
-        tokio::spawn(connections::forget_stale(engine.clone(), Tracked::Host(upkeep)));
+        tokio::spawn(connections::flush_stale(engine.clone(), Tracked::Host(host_status)));
     }
     if features.proxy_all && !config.antrea_proxy.disable_service_health_check_server {
         let address = config.antrea_proxy.service_health_check_server_bind_address;

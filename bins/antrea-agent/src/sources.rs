@@ -1,38 +1,43 @@
-//! What the Kubernetes API says, told to the engine.
+//! Watches of the Kubernetes API that feed the engine.
 
-use k8s::{Client, Notice, Only, Watched};
+use k8s::{Client, Watch, WatchEvent, WatchFilter, Watched};
 use node::{Change, Event, Source};
+use tokio::sync::watch;
+use tokio::time::Instant;
 use types::node::Node;
 use types::service::{EndpointSlice, Service};
 
 use crate::engine::Engine;
 
-/// Watches all that the engine wants to know.
-pub(crate) fn follow(client: &Client, engine: &Engine) {
-    let everything = Only::default();
-    let watch = |source| (client.clone(), engine.clone(), source);
-    tokio::spawn(follow_kind::<Node>(watch(Source::Nodes), everything.clone(), Event::Node));
-    tokio::spawn(follow_kind::<Service>(watch(Source::Services), everything.clone(), |change| {
+/// Watches Nodes, Services and EndpointSlices; returns the time of the API's last answer.
+pub(crate) fn follow(client: &Client, engine: &Engine) -> watch::Receiver<Instant> {
+    let everything = WatchFilter::default();
+    let nodes = client.watch::<Node>(&everything);
+    let last_answer = nodes.last_answer();
+    tokio::spawn(follow_kind(nodes, (engine.clone(), Source::Nodes), Event::Node));
+    let services = client.watch::<Service>(&everything);
+    tokio::spawn(follow_kind(services, (engine.clone(), Source::Services), |change| {
         Event::Service(match change {
             Change::Set(service) => Change::Set(Box::new(service)),
             Change::Gone(name) => Change::Gone(name),
         })
     }));
-    tokio::spawn(follow_kind::<EndpointSlice>(watch(Source::EndpointSlices), everything, Event::EndpointSlice));
+    let slices = client.watch::<EndpointSlice>(&everything);
+    tokio::spawn(follow_kind(slices, (engine.clone(), Source::EndpointSlices), Event::EndpointSlice));
+    last_answer
 }
 
 async fn follow_kind<T: Watched>(
-    (client, engine, source): (Client, Engine, Source),
-    only: Only,
+    mut watch: Watch<T>,
+    (engine, source): (Engine, Source),
     event: impl Fn(Change<T>) -> Event,
 ) {
-    let mut watch = client.watch::<T>(&only);
     loop {
         let event = match watch.next().await {
-            Notice::Set(object) => event(Change::Set(object)),
-            Notice::Gone(name) => event(Change::Gone(name)),
-            Notice::Synced => Event::Synced(source),
+            WatchEvent::Applied(object) => event(Change::Set(object)),
+            WatchEvent::Deleted(name) => event(Change::Gone(name)),
+            WatchEvent::Synced => Event::Synced(source),
         };
-        engine.tell(event).await;
+        engine.send(event).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The way to other Nodes: by which device, wrapped in what, and how much room that leaves.
+//! The transport interface to other Nodes, the encapsulation, and the MTU that remains for Pods.
 
 use std::net::IpAddr;
 
@@ -11,31 +11,29 @@ use types::node::{Node, TRANSPORT_ADDRESSES};
 
 use crate::config::{Config, EncapMode, Tunnel};
 
-/// The device to other Nodes.
+/// The interface for traffic between Nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Transport {
-    /// Its name.
     pub(crate) device: String,
-    /// The largest packet.
     pub(crate) mtu: u32,
-    /// Subnets that are shared with other Nodes that are near.
+    /// Subnets of the interface; Nodes in them are reached without a router.
     pub(crate) subnets: Vec<IpNet>,
-    /// The Node's address that others use.
+    /// The address at which other Nodes reach this one.
     pub(crate) address: IpAddr,
-    /// All of the Node's addresses there, beginning with that one.
+    /// All addresses of the Node on the interface, starting with `address`.
     addresses: Vec<IpAddr>,
-    /// Whether others have to be told, since these are not the addresses that Kubernetes knows.
-    told: bool,
+    /// Whether the interface is configured: then its addresses differ from `status.addresses`, and are published in an annotation.
+    is_configured: bool,
 }
 
 impl Transport {
-    /// Finds it: by name, by network, or by the Node's address.
+    /// Finds the interface by name, by network, or by the Node's address.
     pub(crate) fn find(config: &Config, node: &Node) -> Result<Self> {
         let (name, own) = (&node.metadata.name, node_addresses(node));
         let Some(first) = own.first().copied() else {
             bail!("Node {name}: status.addresses: has no InternalIP");
         };
-        // The family that the Node prefers comes first; addresses that count on one wire only lead nowhere.
+        // The family of the Node's first address comes first; link-local addresses cannot be routed.
         let chosen = |wanted: &dyn Fn(&Uplink) -> bool| -> Result<Vec<Uplink>> {
             let global = |net: IpNet| !matches!(net, IpNet::V6(net) if net.addr().is_unicast_link_local());
             let mut found = uplink::list(global)?;
@@ -45,18 +43,20 @@ impl Transport {
             Ok(found)
         };
         let (device, cidrs) = (config.transport_interface.as_ref(), config.transport_interface_cidrs.as_slice());
-        let told = device.is_some() || !cidrs.is_empty();
+        let is_configured = device.is_some() || !cidrs.is_empty();
         let found = match device {
             Some(device) => chosen(&|uplink| uplink.device == *device)?,
-            None if told => chosen(&|uplink| cidrs.iter().any(|net| net.contains(&uplink.address.addr())))?,
+            None if is_configured => chosen(&|uplink| cidrs.iter().any(|net| net.contains(&uplink.address.addr())))?,
             None => own.iter().filter_map(|ip| uplink::find(*ip).transpose()).collect::<Result<_, _>>()?,
         };
-        let nearest = found.first().filter(|uplink| told || uplink.address.addr() == first);
+        let nearest = found.first().filter(|uplink| is_configured || uplink.address.addr() == first);
         let Some(nearest) = nearest else {
             match device {
-                Some(device) => bail!("transportInterface: there is no device {device} with an address on this host"),
-                None if told => bail!("transportInterfaceCIDRs: no device of this host has an address of {cidrs:?}"),
-                None => bail!("Node {name}: no device of this host has its address {first}; is NODE_NAME right?"),
+                Some(device) => bail!("transportInterface: this host has no device {device} with an IP address"),
+                None if is_configured => {
+                    bail!("transportInterfaceCIDRs: no device of this host has an address in {cidrs:?}")
+                }
+                None => bail!("Node {name}: no device of this host has its InternalIP {first}; is NODE_NAME right?"),
             }
         };
         let mut subnets: Vec<IpNet> = found.iter().map(|uplink| uplink.address.trunc()).collect();
@@ -64,27 +64,33 @@ impl Transport {
         subnets.dedup();
         let addresses = found.iter().map(|uplink| uplink.address.addr()).collect();
         let Uplink { device, mtu, address, .. } = nearest.clone();
-        Ok(Self { device, mtu, subnets, address: address.addr(), addresses, told })
+        Ok(Self { device, mtu, subnets, address: address.addr(), addresses, is_configured })
     }
 
-    /// Tells the other Nodes at which addresses this one is reached, or takes back what was told before.
-    pub(crate) async fn tell(&self, client: &Client, node: &Node) -> Result<()> {
+    /// Outer source address of tunnel packets. `None` in dual-stack networks, where it depends on the peer's family.
+    pub(crate) fn tunnel_source(&self) -> Option<IpAddr> {
+        let same_family = self.addresses.iter().all(|ip| ip.is_ipv4() == self.address.is_ipv4());
+        same_family.then_some(self.address)
+    }
+
+    /// Publishes the transport addresses in an annotation of the Node, or removes the annotation.
+    pub(crate) async fn publish(&self, client: &Client, node: &Node) -> Result<()> {
         let name = node.metadata.name.as_str();
         let list = self.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        let wanted = self.told.then_some(list.as_str());
-        if node.metadata.annotations.get(TRANSPORT_ADDRESSES).map(String::as_str) == wanted {
+        let desired = self.is_configured.then_some(list.as_str());
+        if node.metadata.annotations.get(TRANSPORT_ADDRESSES).map(String::as_str) == desired {
             return Ok(());
         }
-        let told = client.annotate::<Node>(name, TRANSPORT_ADDRESSES, wanted).await;
-        told.context(
-            "other Nodes have to be told that transportInterface has changed; \
-             deploy/kubernetes/transport-interface.yml lets agents do that",
+        let annotated = client.annotate::<Node>(name, TRANSPORT_ADDRESSES, desired).await;
+        annotated.context(
+            "cannot publish the transport addresses of this Node as an annotation; \
+             deploy/kubernetes/transport-interface.yml grants the permission",
         )
     }
 }
 
 impl Tunnel {
-    /// What Open vSwitch calls it.
+    /// The interface type in Open vSwitch.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Geneve => "geneve",
@@ -94,7 +100,7 @@ impl Tunnel {
         }
     }
 
-    /// How many bytes it adds to a packet over IPv4: its own header, that of UDP or TCP, of IP, and of Ethernet within.
+    /// Overhead over IPv4 in bytes: outer IP header, UDP or TCP header, tunnel header, inner Ethernet header.
     fn overhead(self) -> u32 {
         match self {
             Self::Geneve | Self::Vxlan => 50,
@@ -103,7 +109,7 @@ impl Tunnel {
         }
     }
 
-    /// The UDP port that it travels to unless told otherwise.
+    /// The default UDP port.
     fn udp_port(self) -> Option<u16> {
         match self {
             Self::Geneve => Some(6081),
@@ -114,7 +120,7 @@ impl Tunnel {
 }
 
 impl Config {
-    /// Whether packets to some Nodes are wrapped.
+    /// Whether packets to some Nodes are encapsulated.
     pub(crate) fn has_tunnel(&self) -> bool {
         match self.traffic_encap_mode {
             EncapMode::Encap | EncapMode::Hybrid => true,
@@ -122,18 +128,18 @@ impl Config {
         }
     }
 
-    /// The UDP port of the tunnel, if there is one.
+    /// The UDP port of the tunnel, if it uses UDP.
     pub(crate) fn tunnel_udp_port(&self) -> Option<u16> {
         let usual = self.tunnel_type.udp_port()?;
         self.has_tunnel().then(|| self.tunnel_port.unwrap_or(usual))
     }
 
-    /// The largest packet of a Pod, if the transport device's is `transport` and Nodes have addresses such as `node`.
+    /// MTU of Pods, given the MTU of the transport interface and the family of Node addresses.
     pub(crate) fn pod_mtu(&self, transport: u32, node: IpAddr) -> u32 {
-        // The outer header of IPv6 is longer by this much.
+        // How much longer the outer IPv6 header is.
         const IPV6: u32 = 20;
-        let wrapped = self.tunnel_type.overhead() + if node.is_ipv6() { IPV6 } else { 0 };
-        self.default_mtu.unwrap_or_else(|| transport.saturating_sub(if self.has_tunnel() { wrapped } else { 0 }))
+        let overhead = self.tunnel_type.overhead() + if node.is_ipv6() { IPV6 } else { 0 };
+        self.default_mtu.unwrap_or_else(|| transport.saturating_sub(if self.has_tunnel() { overhead } else { 0 }))
     }
 }
 
@@ -142,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pods_packets_fit_when_they_are_wrapped() {
+    fn encapsulated_packets_of_pods_fit_the_transport_mtu() {
         let config = |text: &str| Config::read("test", text).unwrap().0;
         let (v4, v6) = ("192.168.77.1".parse().unwrap(), "fd00::1".parse().unwrap());
         for (text, over_v4, over_v6) in [
@@ -154,5 +160,20 @@ mod tests {
         ] {
             assert_eq!((config(text).pod_mtu(1500, v4), config(text).pod_mtu(1500, v6)), (over_v4, over_v6), "{text}");
         }
+    }
+
+    #[test]
+    fn the_tunnel_source_is_fixed_only_in_single_stack_networks() {
+        let (v4, v6): (IpAddr, IpAddr) = ("192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap());
+        let source = |addresses: &[IpAddr]| {
+            let (address, addresses) = (addresses[0], addresses.to_vec());
+            let device = "eth0".to_owned();
+            Transport { device, mtu: 1500, subnets: Vec::new(), address, addresses, is_configured: false }
+                .tunnel_source()
+        };
+        assert_eq!(source(&[v4]), Some(v4));
+        assert_eq!(source(&[v6]), Some(v6));
+        assert_eq!(source(&[v4, v6]), None);
+        assert_eq!(source(&[v6, v4]), None);
     }
 }

@@ -10,12 +10,12 @@ use serde::Serialize;
 
 pub(crate) mod keys;
 
-/// What the controller is told.
+/// The configuration of the controller.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Config {
     pub(crate) api_port: u16,
-    /// All addresses where not set.
+    /// All addresses if not set.
     pub(crate) api_address: Option<IpAddr>,
     pub(crate) enable_prometheus_metrics: bool,
     pub(crate) client_connection: Connection,
@@ -25,14 +25,14 @@ pub(crate) struct Config {
     pub(crate) node_ipam: NodeIpam,
 }
 
-/// The way to an API.
+/// The connection to the Kubernetes API.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Connection {
-    /// The ServiceAccount of the Pod is used where not set.
+    /// The ServiceAccount of the Pod if not set.
     pub(crate) kubeconfig: Option<PathBuf>,
 }
 
-/// Subnets for Nodes that have none.
+/// Assignment of Pod subnets to Nodes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NodeIpam {
@@ -50,19 +50,17 @@ pub(crate) struct NodeIpam {
 }
 
 impl Config {
-    /// Reads a file; without one, everything has its default. With it come lines for the log.
+    /// Reads a file, or uses defaults without one. Also returns notes to log.
     pub(crate) fn load(file: Option<&Path>) -> Result<(Self, Vec<String>), ConfigError> {
         let Some(file) = file else { return Self::read("(no file)", "") };
         let text = fs::read_to_string(file).map_err(|error| ConfigError {
             file: file.display().to_string(),
-            problems: vec![format!(
-                "cannot be read: {error}; --config has to name the controller's configuration file"
-            )],
+            problems: vec![format!("cannot be read: {error}; --config must name the controller's configuration file")],
         })?;
         Self::read(&file.display().to_string(), &text)
     }
 
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     pub(crate) fn read(file: &str, text: &str) -> Result<(Self, Vec<String>), ConfigError> {
         ::config::read(&keys::SCHEMA, file, text, Self::ask)
     }
@@ -70,7 +68,7 @@ impl Config {
     fn ask(reader: &mut Reader) -> Self {
         let key = "selfSignedCert";
         if reader.boolean(key) == Some(false) {
-            // Whoever brings certificates of their own must not silently get others.
+            // A certificate of the operator must not silently be replaced.
             reader.problem(key, &false.into(), "is not implemented yet; it can be true");
         }
         Self {

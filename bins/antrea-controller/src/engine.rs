@@ -1,4 +1,4 @@
-//! The task that owns the brain. Everybody else sends it what happens, and takes what is to be told.
+//! The task that owns the brain. Other tasks send it events, take batches from it, and query it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,22 +11,19 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tracing::warn;
 use types::control::{Batch, Report};
 
-use crate::complaints::Complaint;
+use crate::policy_events::PolicyWarning;
 use crate::status::Reports;
 
-/// Events that wait for the brain; whoever has more waits.
-const WAITING: usize = 1024;
-/// Questions of agents that wait.
-const QUESTIONS: usize = 4096;
+const EVENT_QUEUE: usize = 1024;
+const REQUEST_QUEUE: usize = 4096;
 
-/// What the task holds.
+/// The state of the task.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) brain: Brain,
     pub(crate) reports: Reports,
 }
 
-/// What is counted.
 #[derive(Debug)]
 pub(crate) struct Counters {
     pub(crate) policies: AtomicU64,
@@ -54,26 +51,26 @@ impl Default for Counters {
     }
 }
 
-type Look = Box<dyn FnOnce(&State) + Send>;
+type Query = Box<dyn FnOnce(&State) + Send>;
 
-enum Question {
+enum Request {
     Subscribe(String, oneshot::Sender<Feed>),
     Take(Subscription, oneshot::Sender<Result<Option<Batch>, Superseded>>),
     Report(String, Vec<Report>),
-    Look(Look),
+    Query(Query),
 }
 
-/// A way to the task.
+/// A handle of the task.
 #[derive(Clone, Debug)]
 pub(crate) struct Engine {
     events: mpsc::Sender<Event>,
-    questions: mpsc::Sender<Question>,
-    /// Not bounded: a feed that ends cannot wait, and there are no more of these than there were feeds.
+    requests: mpsc::Sender<Request>,
+    /// Unbounded: `drop` of a feed cannot wait, and each feed sends one message.
     ended: mpsc::UnboundedSender<(String, Subscription)>,
     pub(crate) counters: Arc<Counters>,
 }
 
-/// What one agent is told.
+/// The batches for one agent.
 #[derive(Debug)]
 pub(crate) struct Feed {
     engine: Engine,
@@ -83,46 +80,45 @@ pub(crate) struct Feed {
 }
 
 impl Engine {
-    /// Starts the task. Problems with policies go to `complaints`, as far as it takes them.
-    pub(crate) fn start(complaints: mpsc::Sender<Complaint>) -> Self {
-        let (events, incoming) = mpsc::channel(WAITING);
-        let (questions, asked) = mpsc::channel(QUESTIONS);
-        let (ended, endings) = mpsc::unbounded_channel();
-        let engine = Self { events, questions, ended, counters: Arc::default() };
+    /// Starts the task. Policies with invalid fields are sent to `warnings` while it has room.
+    pub(crate) fn start(warnings: mpsc::Sender<PolicyWarning>) -> Self {
+        let (events, incoming) = mpsc::channel(EVENT_QUEUE);
+        let (requests, incoming_requests) = mpsc::channel(REQUEST_QUEUE);
+        let (ended, ended_feeds) = mpsc::unbounded_channel();
+        let engine = Self { events, requests, ended, counters: Arc::default() };
         let task = Task {
             state: State::default(),
             waiting: HashMap::new(),
             agents: HashMap::new(),
-            complaints,
+            warnings,
             engine: engine.clone(),
         };
-        tokio::spawn(task.run(incoming, asked, endings));
+        tokio::spawn(task.run(incoming, incoming_requests, ended_feeds));
         engine
     }
 
-    /// Tells what has happened.
-    pub(crate) async fn tell(&self, event: Event) {
-        // It ends with the program only.
+    /// Sends an event; waits while the queue is full.
+    pub(crate) async fn send(&self, event: Event) {
+        // The task ends with the program only.
         let _ = self.events.send(event).await;
     }
 
-    /// A Node listens from now on.
     pub(crate) async fn subscribe(&self, node: &str) -> Option<Feed> {
         let (reply, answer) = oneshot::channel();
-        self.questions.send(Question::Subscribe(node.to_owned(), reply)).await.ok()?;
+        self.requests.send(Request::Subscribe(node.to_owned(), reply)).await.ok()?;
         answer.await.ok()
     }
 
-    /// Takes what an agent reports.
+    /// Stores reports of an agent.
     pub(crate) async fn report(&self, node: &str, reports: Vec<Report>) {
-        let _ = self.questions.send(Question::Report(node.to_owned(), reports)).await;
+        let _ = self.requests.send(Request::Report(node.to_owned(), reports)).await;
     }
 
-    /// Looks at what the task holds.
-    pub(crate) async fn look<T: Send + 'static>(&self, look: impl FnOnce(&State) -> T + Send + 'static) -> Option<T> {
+    /// Reads the state between two events.
+    pub(crate) async fn query<T: Send + 'static>(&self, query: impl FnOnce(&State) -> T + Send + 'static) -> Option<T> {
         let (reply, answer) = oneshot::channel();
-        let look = Box::new(move |state: &State| drop(reply.send(look(state))));
-        self.questions.send(Question::Look(look)).await.ok()?;
+        let query = Box::new(move |state: &State| drop(reply.send(query(state))));
+        self.requests.send(Request::Query(query)).await.ok()?;
         answer.await.ok()
     }
 }
@@ -131,7 +127,7 @@ impl api::control::server::Feed for Feed {
     async fn next(&mut self) -> Option<Batch> {
         loop {
             let (reply, answer) = oneshot::channel();
-            self.engine.questions.send(Question::Take(self.subscription.clone(), reply)).await.ok()?;
+            self.engine.requests.send(Request::Take(self.subscription.clone(), reply)).await.ok()?;
             match answer.await.ok()? {
                 Ok(Some(batch)) => {
                     self.engine.counters.batches.fetch_add(1, Ordering::Relaxed);
@@ -152,11 +148,11 @@ impl Drop for Feed {
 
 struct Task {
     state: State,
-    /// Who listens, by the number of the subscription: wakes whoever waits for something to take.
+    /// Wakes the feed that waits for a batch, by the number of its subscription.
     waiting: HashMap<u64, Arc<Notify>>,
-    /// The subscription of each Node that listens.
+    /// The number of the current subscription of each Node.
     agents: HashMap<String, u64>,
-    complaints: mpsc::Sender<Complaint>,
+    warnings: mpsc::Sender<PolicyWarning>,
     engine: Engine,
 }
 
@@ -164,20 +160,20 @@ impl Task {
     async fn run(
         mut self,
         mut events: mpsc::Receiver<Event>,
-        mut questions: mpsc::Receiver<Question>,
-        mut endings: mpsc::UnboundedReceiver<(String, Subscription)>,
+        mut requests: mpsc::Receiver<Request>,
+        mut ended_feeds: mpsc::UnboundedReceiver<(String, Subscription)>,
     ) {
         loop {
             tokio::select! {
                 Some(event) = events.recv() => {
                     self.step(event);
-                    // What has come meanwhile is told together.
+                    // Events that are already queued go into the same batches.
                     while let Ok(event) = events.try_recv() {
                         self.step(event);
                     }
                 }
-                Some(question) = questions.recv() => self.answer(question),
-                Some((node, subscription)) = endings.recv() => self.end(&node, &subscription),
+                Some(request) = requests.recv() => self.answer(request),
+                Some((node, subscription)) = ended_feeds.recv() => self.end(&node, &subscription),
                 else => return,
             }
             for subscription in self.state.brain.take_ready() {
@@ -195,7 +191,7 @@ impl Task {
             _ => (&counters.pods, &counters.pod_took),
         };
         let start = Instant::now();
-        let of = match &event {
+        let policy = match &event {
             Event::Policy(policy) => Some((policy.metadata.object_name(), policy.metadata.uid.clone())),
             Event::PolicyGone(name) => {
                 self.state.reports.forget(name);
@@ -209,32 +205,32 @@ impl Task {
         for problem in &problems {
             warn!("{problem}");
         }
-        if let Some((policy, uid)) = of.filter(|_| !problems.is_empty()) {
-            // The log has it, whether or not anybody writes it to the cluster.
-            let _ = self.complaints.try_send(Complaint { policy, uid });
+        if let Some((policy, uid)) = policy.filter(|_| !problems.is_empty()) {
+            // The log has it even if no Event is written.
+            let _ = self.warnings.try_send(PolicyWarning { policy, uid });
         }
     }
 
-    fn answer(&mut self, question: Question) {
-        match question {
-            Question::Subscribe(node, reply) => {
+    fn answer(&mut self, request: Request) {
+        match request {
+            Request::Subscribe(node, reply) => {
                 let subscription = self.state.brain.subscribe(&node);
                 let ready = Arc::new(Notify::new());
                 self.waiting.insert(subscription.number(), Arc::clone(&ready));
                 let old = self.agents.insert(node.clone(), subscription.number());
                 if let Some(old) = old.and_then(|old| self.waiting.get(&old)) {
-                    // It finds that there is another one.
+                    // The old feed ends.
                     old.notify_one();
                 }
                 self.state.reports.connected(&node);
                 self.engine.counters.streams.fetch_add(1, Ordering::Relaxed);
                 let engine = self.engine.clone();
-                // A feed that nobody takes ends by itself.
+                // A feed that is not received is dropped, which unsubscribes.
                 drop(reply.send(Feed { engine, node, subscription, ready }));
             }
-            Question::Take(subscription, reply) => drop(reply.send(self.state.brain.take(&subscription))),
-            Question::Report(node, reports) => self.state.reports.take(&self.state.brain, &node, reports),
-            Question::Look(look) => look(&self.state),
+            Request::Take(subscription, reply) => drop(reply.send(self.state.brain.take(&subscription))),
+            Request::Report(node, reports) => self.state.reports.take(&self.state.brain, &node, reports),
+            Request::Query(query) => query(&self.state),
         }
     }
 

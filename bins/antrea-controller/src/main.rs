@@ -1,21 +1,22 @@
-//! Tells the Nodes' agents what the policies of the cluster mean for them.
+//! Computes NetworkPolicies and distributes them to the agents on the Nodes.
 //!
-//! *Role.* Flags, configuration, and the wiring of the crates that do the work: watches feed the brain (crate `policy`), whose
-//! task alone owns it; agents have a stream each (crate `api`).
+//! *Role.* Flags, configuration, and the wiring of the crates that do the work: watches feed the brain (crate `policy`), which one
+//! task owns; each agent has a stream (crate `api`).
 //!
-//! *Invariants.* An agent is told of its own Node only, and only if its token says which that is. Any number of replicas do the
-//! same work and agree, since what they tell follows from the objects alone; what is written to the cluster, one of them writes.
-//! Nothing is read from the environment but `POD_NAME`, `POD_IP`, `RUST_LOG` and what the Kubernetes client looks at.
+//! *Invariants.* An agent receives the policies of its own Node only, which its token is bound to. All replicas compute the same,
+//! since the result depends on the API objects alone; only the leader writes to the cluster. The only environment variables are
+//! `POD_NAME`, `POD_IP`, `RUST_LOG` and those of the Kubernetes client.
 //!
 //! *Not here.* Decisions about policies (crate `policy`), and the protocols (crates `api` and `k8s`).
 
-mod authority;
-mod complaints;
+mod agents;
+mod authenticator;
+mod ca;
 mod config;
-mod door;
 mod engine;
 mod node_ipam;
 mod peers;
+mod policy_events;
 mod rest;
 mod run;
 mod sources;
@@ -34,7 +35,7 @@ use config::Config;
 #[command(
     name = "antrea-controller",
     version,
-    about = "Tells the Nodes' agents what the policies of the cluster mean for them",
+    about = "Computes NetworkPolicies and distributes them to the agents on the Nodes",
     args_conflicts_with_subcommands = true
 )]
 struct Cli {
@@ -46,15 +47,15 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run (what happens without a command, too)
+    /// Run the controller (the default command)
     Run(ConfigFile),
-    /// Print the configuration that would be used, as JSON
+    /// Print the effective configuration as JSON
     Config(ConfigFile),
 }
 
 #[derive(Args)]
 struct ConfigFile {
-    /// The configuration file, antrea-controller.conf; without one, everything has its default
+    /// Configuration file, antrea-controller.conf; all defaults without it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

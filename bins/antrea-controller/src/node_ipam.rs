@@ -1,11 +1,11 @@
-//! Subnets for Nodes that have none: which one each gets. Pure.
+//! Allocation of Pod subnets to Nodes that have none. Pure.
 //!
-//! The cluster's networks are divided into places of one Node's size; a Node has one place of each. What is assigned is on the Nodes
-//! themselves, so a restart knows it; a place is free when nothing that is assigned, or that Services use, overlaps it.
+//! Each cluster network is divided into subnets of one Node's size, and a Node gets one of each network. Assignments are stored in the
+//! Nodes themselves, so they survive a restart. A subnet is free if it overlaps no assigned one and not the Service network.
 
-mod keeper;
+mod reconciler;
 
-pub(crate) use keeper::keep;
+pub(crate) use reconciler::run;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -14,16 +14,16 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::config::NodeIpam;
 
-/// A cluster's network, divided.
+/// A cluster network, divided into subnets.
 #[derive(Clone, Debug)]
 struct Pool {
     network: IpNet,
     length: u8,
-    /// Where the search goes on: places are used again as late as possible.
+    /// Where the next search starts: subnets are reused as late as possible.
     next: u128,
 }
 
-/// What is assigned.
+/// The subnets of all Nodes, and the networks that new ones come from.
 #[derive(Clone, Debug)]
 pub(crate) struct Allocation {
     pools: Vec<Pool>,
@@ -31,10 +31,10 @@ pub(crate) struct Allocation {
     assigned: BTreeMap<String, Vec<IpNet>>,
 }
 
-/// Why a Node gets nothing.
+/// A network has no free subnet.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "{network} has no place left for a /{length}; give nodeIPAM.clusterCIDRs larger networks, or nodeCIDRMaskSize a larger number"
+    "no free /{length} subnet in {network}; use larger networks in nodeIPAM.clusterCIDRs or a larger nodeIPAM.nodeCIDRMaskSize"
 )]
 pub(crate) struct Exhausted {
     network: IpNet,
@@ -78,13 +78,13 @@ impl Allocation {
         }
     }
 
-    /// A Node has these subnets, whoever gave them to it.
-    pub(crate) fn know(&mut self, node: &str, subnets: Vec<IpNet>) {
+    /// Records the subnets that a Node has.
+    pub(crate) fn record(&mut self, node: &str, subnets: Vec<IpNet>) {
         self.assigned.insert(node.to_owned(), subnets);
     }
 
-    /// A Node is gone, and its subnets are free.
-    pub(crate) fn forget(&mut self, node: &str) {
+    /// Frees the subnets of a deleted Node.
+    pub(crate) fn release(&mut self, node: &str) {
         self.assigned.remove(node);
     }
 
@@ -135,34 +135,37 @@ mod tests {
     }
 
     #[test]
-    fn no_two_nodes_overlap_and_what_was_assigned_stays() {
+    fn subnets_do_not_overlap_and_assignments_stay() {
         let mut allocation = Allocation::new(&config(&["10.0.0.0/22", "fd00::/62"], 24, Some("10.0.1.0/25")));
-        // Somebody else gave this one.
-        allocation.know("old", vec!["10.0.2.0/23".parse().unwrap()]);
+        // Assigned by another component.
+        allocation.record("old", vec!["10.0.2.0/23".parse().unwrap()]);
         let first = allocation.assign("a").unwrap();
         assert_eq!(first, ["10.0.0.0/24", "fd00::/64"].map(|net| net.parse().unwrap()));
         assert_eq!(allocation.assign("a").unwrap(), first);
-        // 10.0.1.0/24 is the Services', the rest is old's.
+        // 10.0.1.0/24 overlaps the Service network, the rest belongs to `old`.
         let error = allocation.assign("b").unwrap_err().to_string();
-        assert!(error.starts_with("10.0.0.0/22 has no place left for a /24; give nodeIPAM.clusterCIDRs"), "{error}");
-        allocation.forget("old");
+        assert!(
+            error.starts_with("no free /24 subnet in 10.0.0.0/22; use larger networks in nodeIPAM.clusterCIDRs"),
+            "{error}"
+        );
+        allocation.release("old");
         assert_eq!(allocation.assign("b").unwrap()[0].to_string(), "10.0.2.0/24");
         assert_eq!(allocation.assign("c").unwrap()[0].to_string(), "10.0.3.0/24");
         assert!(allocation.assign("d").is_err());
-        // A place is used again when all others were.
-        allocation.forget("a");
+        // A subnet is reused after all others.
+        allocation.release("a");
         assert_eq!(allocation.assign("d").unwrap()[0].to_string(), "10.0.0.0/24");
     }
 
     #[test]
-    fn a_restart_knows_what_was_assigned_from_the_nodes() {
+    fn assignments_are_restored_from_the_nodes_after_a_restart() {
         let config = config(&["10.0.0.0/20"], 24, None);
         let mut before = Allocation::new(&config);
         let assigned: Vec<Vec<IpNet>> = (0..16).map(|n| before.assign(&format!("n{n}")).unwrap()).collect();
         assert!(before.assign("n16").is_err());
         let mut after = Allocation::new(&config);
         for (n, subnets) in assigned.iter().enumerate().filter(|(n, _)| *n != 7) {
-            after.know(&format!("n{n}"), subnets.clone());
+            after.record(&format!("n{n}"), subnets.clone());
         }
         assert_eq!(after.assign("new").unwrap(), assigned[7]);
     }

@@ -1,16 +1,16 @@
-//! The other replicas, which are asked what their agents have reported.
+//! The other replicas, and the reports of their agents.
 //!
-//! An agent is connected to one replica, and whoever asks for a policy's status may ask any. Replicas ask each other when they are
-//! asked, and keep nothing: what is told is as new as it can be, nothing has to be written to the cluster for every report, and a
-//! replica that has died is missed by nobody, since its agents have reported to another one by then.
+//! An agent reports to one replica, and the status of a policy can be requested from any. A replica asks the others on request and
+//! caches nothing: the status is current, reports need no writes to the cluster, and a failed replica is not missed, since its
+//! agents have reported to another one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::control::client::{Credentials, ask};
-use k8s::{Client, Notice, Only};
+use api::control::client::{self, Credentials};
+use k8s::{Client, WatchEvent, WatchFilter};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -18,82 +18,82 @@ use tracing::debug;
 use types::ObjectName;
 use types::service::EndpointSlice;
 
-use crate::authority::{Authorities, SERVER_NAME};
-use crate::status::ByNode;
+use crate::ca::{CaState, SERVER_NAME};
+use crate::status::StatusByNode;
 
-/// Where a replica tells what its agents have reported.
+/// The path of the reports of a replica.
 pub(crate) const PATH: &str = "/v1/reports";
-/// The name of the Service's port.
+/// The port name of the Service.
 const PORT: &str = "api";
-/// How long another replica may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// For the answer of another replica.
+const PEER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the agents of a replica have reported.
+/// The reports of the agents of a replica.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Heard {
-    /// The Nodes whose agents are connected there.
+pub(crate) struct PeerReports {
+    /// The Nodes whose agents are connected to it.
     pub(crate) connected: BTreeSet<String>,
     /// By policy, as `namespace/name`.
-    pub(crate) policies: BTreeMap<String, ByNode>,
+    pub(crate) policies: BTreeMap<String, StatusByNode>,
 }
 
-/// The other replicas.
+/// Finds the other replicas, and reads their reports.
 #[derive(Clone)]
 pub(crate) struct Peers {
     client: Client,
     addresses: watch::Receiver<BTreeSet<SocketAddr>>,
-    authorities: watch::Receiver<Arc<Authorities>>,
+    ca: watch::Receiver<Arc<CaState>>,
 }
 
 impl Peers {
-    /// Finds the others by the endpoints of the Service; `me` is none of them.
-    pub(crate) fn find(client: Client, me: Option<IpAddr>, authorities: watch::Receiver<Arc<Authorities>>) -> Self {
+    /// Watches the endpoints of the Service; `me` is left out.
+    pub(crate) fn find(client: Client, me: Option<IpAddr>, ca: watch::Receiver<Arc<CaState>>) -> Self {
         let (found, addresses) = watch::channel(BTreeSet::new());
         tokio::spawn(follow(client.clone(), me, found));
-        Self { client, addresses, authorities }
+        Self { client, addresses, ca }
     }
 
-    /// What all others that answer have heard.
-    pub(crate) async fn ask(&self) -> Vec<Heard> {
+    /// The reports of all replicas that answer.
+    pub(crate) async fn reports(&self) -> Vec<PeerReports> {
         let addresses = self.addresses.borrow().clone();
         if addresses.is_empty() {
             return Vec::new();
         }
         let Ok(token) = self.client.token().await else { return Vec::new() };
-        let authorities = self.authorities.borrow().bundle();
-        let credentials = Arc::new(Credentials { authorities, token, server_name: SERVER_NAME.to_owned() });
-        let mut asked = JoinSet::new();
+        let ca_bundle = self.ca.borrow().bundle();
+        let credentials = Arc::new(Credentials { ca_bundle, token, server_name: SERVER_NAME.to_owned() });
+        let mut requests = JoinSet::new();
         for address in addresses {
             let credentials = Arc::clone(&credentials);
-            asked.spawn(async move {
-                let answer = tokio::time::timeout(PATIENCE, ask(address, &credentials, PATH)).await;
+            requests.spawn(async move {
+                let answer = tokio::time::timeout(PEER_TIMEOUT, client::get(address, &credentials, PATH)).await;
                 match answer {
-                    Ok(Ok(body)) => serde_json::from_slice::<Heard>(&body).ok(),
+                    Ok(Ok(body)) => serde_json::from_slice::<PeerReports>(&body).ok(),
                     Ok(Err(error)) => {
-                        debug!(%error, "another replica does not say what it has heard");
+                        debug!(%error, "cannot get the agent reports of another replica");
                         None
                     }
                     Err(_) => None,
                 }
             });
         }
-        asked.join_all().await.into_iter().flatten().collect()
+        requests.join_all().await.into_iter().flatten().collect()
     }
 }
 
 async fn follow(client: Client, me: Option<IpAddr>, found: watch::Sender<BTreeSet<SocketAddr>>) {
-    let only = Only {
+    let filter = WatchFilter {
         namespace: "kube-system".to_owned(),
         labels: "kubernetes.io/service-name=antrea".to_owned(),
-        ..Only::default()
+        ..WatchFilter::default()
     };
-    let mut watch = client.watch::<EndpointSlice>(&only);
+    let mut watch = client.watch::<EndpointSlice>(&filter);
     let mut slices: BTreeMap<ObjectName, EndpointSlice> = BTreeMap::new();
     loop {
         match watch.next().await {
-            Notice::Set(slice) => drop(slices.insert(slice.metadata.object_name(), slice)),
-            Notice::Gone(name) => drop(slices.remove(&name)),
-            Notice::Synced => {}
+            WatchEvent::Applied(slice) => drop(slices.insert(slice.metadata.object_name(), slice)),
+            WatchEvent::Deleted(name) => drop(slices.remove(&name)),
+            WatchEvent::Synced => {}
         }
         let ready = slices.values().flat_map(|slice| slice.ready_addresses(PORT));
         let addresses = ready.filter(|address| Some(address.ip()) != me).collect();

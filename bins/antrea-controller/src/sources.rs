@@ -1,8 +1,8 @@
-//! What the Kubernetes API says, told to the engine.
+//! Watches Pods, Namespaces and NetworkPolicies, and sends their events to the engine.
 
 use std::time::Duration;
 
-use k8s::{Client, Notice, Only, Watched};
+use k8s::{Client, WatchEvent, WatchFilter, Watched};
 use policy::{Event, Kind};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -13,18 +13,17 @@ use types::pod::Pod;
 
 use crate::engine::Engine;
 
-/// After how long without a word what is known may be old. A watch is renewed every 30 s, though nothing happens.
-const SILENT: Duration = Duration::from_secs(45);
+/// Without an answer for this long, a watch may have missed changes. A working watch is renewed every 30 s.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// The watches of all that policies depend on.
+/// The watches of all kinds that policies depend on.
 #[derive(Clone, Debug)]
 pub(crate) struct Sources {
-    /// The plural of each, and when it was last heard of.
-    heard: Vec<(&'static str, watch::Receiver<Instant>)>,
+    /// The plural of each kind, and the time of its last answer.
+    watches: Vec<(&'static str, watch::Receiver<Instant>)>,
 }
 
 impl Sources {
-    /// Watches all that policies depend on.
     pub(crate) fn follow(client: &Client, engine: &Engine) -> Self {
         let with = |kind| (client, engine.clone(), kind);
         let pods = follow_kind::<Pod>(with(Kind::Pod), |pod| Event::Pod(Box::new(pod)), Event::PodGone);
@@ -32,13 +31,14 @@ impl Sources {
         let namespaces = follow_kind::<Namespace>(with(Kind::Namespace), Event::Namespace, gone);
         let set = |policy| Event::Policy(Box::new(policy));
         let policies = follow_kind::<NetworkPolicy>(with(Kind::Policy), set, Event::PolicyGone);
-        Self { heard: vec![pods, namespaces, policies] }
+        Self { watches: vec![pods, namespaces, policies] }
     }
 
-    /// What has not been heard of for long, and for how long.
+    /// The kind whose watch has had no answer for too long, and for how long.
     pub(crate) fn silent(&self, now: Instant) -> Option<(&'static str, Duration)> {
-        let since = self.heard.iter().map(|(plural, heard)| (*plural, now.duration_since(*heard.borrow())));
-        since.filter(|(_, since)| *since >= SILENT).max_by_key(|(_, since)| *since)
+        let since =
+            self.watches.iter().map(|(plural, last_answer)| (*plural, now.duration_since(*last_answer.borrow())));
+        since.filter(|(_, since)| *since >= WATCH_TIMEOUT).max_by_key(|(_, since)| *since)
     }
 }
 
@@ -47,19 +47,19 @@ fn follow_kind<T: Watched>(
     set: impl Fn(T) -> Event + Send + 'static,
     gone: impl Fn(ObjectName) -> Event + Send + 'static,
 ) -> (&'static str, watch::Receiver<Instant>) {
-    let mut watch = client.watch::<T>(&Only::default());
-    let heard = watch.last_heard();
+    let mut watch = client.watch::<T>(&WatchFilter::default());
+    let last_answer = watch.last_answer();
     tokio::spawn(async move {
         loop {
             let event = match watch.next().await {
-                Notice::Set(object) => set(object),
-                Notice::Gone(name) => gone(name),
-                Notice::Synced => Event::Synced(kind),
+                WatchEvent::Applied(object) => set(object),
+                WatchEvent::Deleted(name) => gone(name),
+                WatchEvent::Synced => Event::Synced(kind),
             };
-            engine.tell(event).await;
+            engine.send(event).await;
         }
     });
-    (T::PLURAL, heard)
+    (T::PLURAL, last_answer)
 }
 
 #[cfg(test)]
@@ -67,11 +67,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_watch_that_has_fallen_silent_is_enough_and_a_quiet_one_is_none() {
+    fn one_silent_watch_is_reported_and_an_idle_one_is_not() {
         let start = Instant::now();
-        let (pods, heard_of_pods) = watch::channel(start);
-        let (policies, heard_of_policies) = watch::channel(start);
-        let sources = Sources { heard: vec![("pods", heard_of_pods), ("networkpolicies", heard_of_policies)] };
+        let (pods, last_answer_pods) = watch::channel(start);
+        let (policies, last_answer_policies) = watch::channel(start);
+        let sources = Sources { watches: vec![("pods", last_answer_pods), ("networkpolicies", last_answer_policies)] };
         let at = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(sources.silent(at(44)), None);
         // Renewed, as every 30 s.

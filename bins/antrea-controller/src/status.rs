@@ -1,6 +1,6 @@
-//! How far policies are carried out: what agents report, and what follows from it.
+//! The status of policies, from the reports of agents.
 //!
-//! A replica knows the reports of the agents that it tells, or told: an agent that has moved to another replica reports there.
+//! A replica has the reports of the agents that are or were connected to it; an agent that reconnects to another replica reports there.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,80 +10,80 @@ use serde::{Deserialize, Serialize};
 use types::ObjectName;
 use types::control::{Policy, Report};
 
-/// What a Node says of a version of a policy.
+/// The status of one generation of a policy on a Node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Said {
+pub(crate) struct NodeStatus {
     pub(crate) uid: String,
     pub(crate) generation: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) problem: Option<String>,
 }
 
-/// What Nodes say of a policy.
-pub(crate) type ByNode = BTreeMap<String, Said>;
+/// The status of a policy by Node.
+pub(crate) type StatusByNode = BTreeMap<String, NodeStatus>;
 
-/// The reports of the agents that are, or were, connected here.
+/// The reports of the agents that are or were connected to this replica.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
-    policies: HashMap<ObjectName, ByNode>,
+    policies: HashMap<ObjectName, StatusByNode>,
     connected: BTreeSet<String>,
 }
 
-/// How far a policy is carried out.
+/// The status of a policy in the cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Realisation {
+pub(crate) struct Realization {
     pub(crate) phase: &'static str,
     pub(crate) observed_generation: i64,
     pub(crate) current_nodes_realized: usize,
     pub(crate) desired_nodes_realized: usize,
-    /// What could not be understood, and what Nodes could not carry out.
+    /// Invalid fields, and problems on Nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) problems: Vec<String>,
 }
 
 impl Reports {
-    /// The agent of a Node is connected here.
+    /// The agent of a Node has connected.
     pub(crate) fn connected(&mut self, node: &str) {
         self.connected.insert(node.into());
     }
 
-    /// It is no more; what it said still holds, unless another replica has heard otherwise.
+    /// The agent of a Node has disconnected. Its reports stay, unless another replica has newer ones.
     pub(crate) fn disconnected(&mut self, node: &str) {
         self.connected.remove(node);
     }
 
-    /// Takes reports of policies that there are; of others nobody asks, and nobody would forget them.
+    /// Stores reports. Ignores those for unknown policies, which would leak.
     pub(crate) fn take(&mut self, brain: &Brain, node: &str, reports: Vec<Report>) {
         for Report { policy, uid, generation, problem } in reports {
             let known = brain.policy(&policy).filter(|(known, _)| known.uid == uid);
             if let Some((_, span)) = known.filter(|(_, span)| is_in(span, node)) {
-                let said = Said { uid, generation, problem };
+                let status = NodeStatus { uid, generation, problem };
                 let by_node = self.policies.entry(policy).or_default();
-                by_node.insert(node.to_owned(), said);
-                // Nodes that the policy has left say nothing of it.
+                by_node.insert(node.to_owned(), status);
+                // Nodes outside the span do not count.
                 by_node.retain(|node, _| is_in(&span, node));
             }
         }
     }
 
-    /// A policy is gone.
+    /// Drops the reports for a deleted policy.
     pub(crate) fn forget(&mut self, policy: &ObjectName) {
         self.policies.remove(policy);
     }
 
-    /// What is said of a policy.
-    pub(crate) fn of(&self, policy: &ObjectName) -> ByNode {
+    /// The reports for a policy.
+    pub(crate) fn of(&self, policy: &ObjectName) -> StatusByNode {
         self.policies.get(policy).cloned().unwrap_or_default()
     }
 
-    /// What is said of all policies.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&ObjectName, &ByNode)> {
+    /// The reports for all policies.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&ObjectName, &StatusByNode)> {
         self.policies.iter()
     }
 
-    /// The Nodes whose agents are connected here.
-    pub(crate) fn listeners(&self) -> &BTreeSet<String> {
+    /// The Nodes whose agents are connected.
+    pub(crate) fn connected_nodes(&self) -> &BTreeSet<String> {
         &self.connected
     }
 }
@@ -92,40 +92,41 @@ fn is_in(span: &[Arc<str>], node: &str) -> bool {
     span.binary_search_by(|it| (**it).cmp(node)).is_ok()
 }
 
-/// What follows from the reports of all replicas.
-pub(crate) fn realisation(
+/// The status of a policy, from the reports of all replicas.
+pub(crate) fn realization(
     policy: &Policy,
     span: &[Arc<str>],
-    said: &ByNode,
-    not_understood: Vec<String>,
-) -> Realisation {
+    status: &StatusByNode,
+    invalid_fields: Vec<String>,
+) -> Realization {
     let of_this = |node: &Arc<str>| {
-        let said = said.get(&**node)?;
-        (said.uid == policy.uid && said.generation == policy.generation).then_some(said)
+        let status = status.get(&**node)?;
+        (status.uid == policy.uid && status.generation == policy.generation).then_some(status)
     };
-    let heard: Vec<(&Arc<str>, &Said)> = span.iter().filter_map(|node| Some((node, of_this(node)?))).collect();
-    let failed = heard.iter().filter_map(|(node, said)| Some(format!("Node {node}: {}", said.problem.as_ref()?)));
+    let reported: Vec<(&Arc<str>, &NodeStatus)> = span.iter().filter_map(|node| Some((node, of_this(node)?))).collect();
+    let failed =
+        reported.iter().filter_map(|(node, status)| Some(format!("Node {node}: {}", status.problem.as_ref()?)));
     let failed: Vec<String> = failed.collect();
-    let current = heard.len() - failed.len();
+    let current = reported.len() - failed.len();
     let phase = match (failed.is_empty(), current == span.len()) {
         (false, _) => "Failed",
         (true, true) => "Realized",
         (true, false) => "Realizing",
     };
-    Realisation {
+    Realization {
         phase,
         observed_generation: policy.generation,
         current_nodes_realized: current,
         desired_nodes_realized: span.len(),
-        problems: not_understood.into_iter().chain(failed).collect(),
+        problems: invalid_fields.into_iter().chain(failed).collect(),
     }
 }
 
-/// Adds what another replica has heard: of a Node, the replica knows best that it is connected to.
-pub(crate) fn merge(into: &mut ByNode, other: ByNode, connected_there: impl Fn(&str) -> bool) {
-    for (node, said) in other {
+/// Merges the reports of another replica. The replica that a Node is connected to has its latest report.
+pub(crate) fn merge(into: &mut StatusByNode, other: StatusByNode, connected_there: impl Fn(&str) -> bool) {
+    for (node, status) in other {
         if connected_there(&node) || !into.contains_key(&node) {
-            into.insert(node, said);
+            into.insert(node, status);
         }
     }
 }
@@ -134,8 +135,8 @@ pub(crate) fn merge(into: &mut ByNode, other: ByNode, connected_there: impl Fn(&
 mod tests {
     use super::*;
 
-    fn said(generation: i64, problem: Option<&str>) -> Said {
-        Said { uid: "u".into(), generation, problem: problem.map(str::to_owned) }
+    fn status(generation: i64, problem: Option<&str>) -> NodeStatus {
+        NodeStatus { uid: "u".into(), generation, problem: problem.map(str::to_owned) }
     }
 
     fn policy() -> Policy {
@@ -145,29 +146,32 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_realised_when_every_node_of_its_span_has_said_so_of_this_version() {
+    fn a_policy_is_realized_when_every_node_of_its_span_reports_this_generation() {
         let span: Vec<Arc<str>> = vec!["a".into(), "b".into()];
-        let of = |said: &[(&str, Said)]| {
-            let said = said.iter().map(|(node, said)| ((*node).into(), said.clone())).collect();
-            let realisation = realisation(&policy(), &span, &said, vec![]);
-            (realisation.phase, realisation.current_nodes_realized, realisation.problems)
+        let of = |status: &[(&str, NodeStatus)]| {
+            let status = status.iter().map(|(node, status)| ((*node).into(), status.clone())).collect();
+            let realization = realization(&policy(), &span, &status, vec![]);
+            (realization.phase, realization.current_nodes_realized, realization.problems)
         };
         assert_eq!(of(&[]), ("Realizing", 0, vec![]));
-        assert_eq!(of(&[("a", said(2, None)), ("b", said(1, None))]), ("Realizing", 1, vec![]));
-        assert_eq!(of(&[("a", said(2, None)), ("b", said(2, None)), ("c", said(2, None))]), ("Realized", 2, vec![]));
-        let failed = of(&[("a", said(2, None)), ("b", said(2, Some("no switch")))]);
+        assert_eq!(of(&[("a", status(2, None)), ("b", status(1, None))]), ("Realizing", 1, vec![]));
+        assert_eq!(
+            of(&[("a", status(2, None)), ("b", status(2, None)), ("c", status(2, None))]),
+            ("Realized", 2, vec![])
+        );
+        let failed = of(&[("a", status(2, None)), ("b", status(2, Some("no switch")))]);
         assert_eq!(failed, ("Failed", 1, vec!["Node b: no switch".to_owned()]));
-        let other = Said { uid: "other".into(), ..said(2, None) };
-        assert_eq!(of(&[("a", other), ("b", said(2, None))]), ("Realizing", 1, vec![]));
-        assert_eq!(realisation(&policy(), &[], &ByNode::new(), vec![]).phase, "Realized");
+        let other = NodeStatus { uid: "other".into(), ..status(2, None) };
+        assert_eq!(of(&[("a", other), ("b", status(2, None))]), ("Realizing", 1, vec![]));
+        assert_eq!(realization(&policy(), &[], &StatusByNode::new(), vec![]).phase, "Realized");
     }
 
     #[test]
-    fn of_a_node_the_replica_knows_best_that_it_is_connected_to() {
-        let mut ours: ByNode = [("a".into(), said(1, None)), ("b".into(), said(1, None))].into();
-        let theirs: ByNode = ["a", "b", "c"].map(|node| (node.into(), said(2, None))).into();
+    fn the_replica_that_a_node_is_connected_to_has_its_latest_report() {
+        let mut ours: StatusByNode = [("a".into(), status(1, None)), ("b".into(), status(1, None))].into();
+        let theirs: StatusByNode = ["a", "b", "c"].map(|node| (node.into(), status(2, None))).into();
         merge(&mut ours, theirs, |node| node == "a");
-        let generations: Vec<i64> = ours.values().map(|said| said.generation).collect();
+        let generations: Vec<i64> = ours.values().map(|status| status.generation).collect();
         assert_eq!(generations, [2, 1, 2]);
     }
 }

@@ -1,10 +1,10 @@
-//! What the port shows, and whom it believes: a certificate of the shared authority, and the API server's proxy.
+//! TLS of the API port: a serving certificate of the shared CA, and client certificates of the API server's proxy.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use k8s::{Client, Notice, Only};
+use k8s::{Client, WatchEvent, WatchFilter};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -15,14 +15,14 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tracing::{info, warn};
 use types::config_map::ConfigMap;
 
-use crate::authority::{Authorities, RENEW_LEAF, now};
+use crate::ca::{CaState, RENEW_LEAF, now};
 
-/// How the API server's proxy shows that it is, and says for whom it asks.
+/// How the API server's proxy authenticates, and passes on its users.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct FrontProxy {
-    /// Who signs its certificates, as PEM; it is not believed while this is empty.
-    authority: String,
-    /// The names in its certificate; any if there are none.
+    /// The CA of its client certificates, as PEM; the proxy is not accepted while this is empty.
+    ca: String,
+    /// Allowed common names; all if empty.
     pub(crate) names: Vec<String>,
     pub(crate) user_headers: Vec<String>,
     pub(crate) group_headers: Vec<String>,
@@ -35,7 +35,7 @@ impl FrontProxy {
             map.data.get(key).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
         };
         Self {
-            authority: map.data.get("requestheader-client-ca-file").cloned().unwrap_or_default(),
+            ca: map.data.get("requestheader-client-ca-file").cloned().unwrap_or_default(),
             names: list("requestheader-allowed-names"),
             user_headers: list("requestheader-username-headers"),
             group_headers: list("requestheader-group-headers"),
@@ -44,19 +44,19 @@ impl FrontProxy {
     }
 }
 
-/// Follows what the API server says about its proxy, for ever.
+/// Watches the configuration of the proxy in the cluster.
 pub(crate) async fn follow_front_proxy(client: Client, proxy: watch::Sender<Arc<FrontProxy>>) {
-    let only = Only {
+    let filter = WatchFilter {
         namespace: "kube-system".to_owned(),
         fields: "metadata.name=extension-apiserver-authentication".to_owned(),
-        ..Only::default()
+        ..WatchFilter::default()
     };
-    let mut watch = client.watch::<ConfigMap>(&only);
+    let mut watch = client.watch::<ConfigMap>(&filter);
     loop {
         let now = match watch.next().await {
-            Notice::Set(map) => FrontProxy::of(&map),
-            Notice::Gone(_) => FrontProxy::default(),
-            Notice::Synced => continue,
+            WatchEvent::Applied(map) => FrontProxy::of(&map),
+            WatchEvent::Deleted(_) => FrontProxy::default(),
+            WatchEvent::Synced => continue,
         };
         proxy.send_if_modified(|known| {
             let changed = **known != now;
@@ -66,9 +66,9 @@ pub(crate) async fn follow_front_proxy(client: Client, proxy: watch::Sender<Arc<
     }
 }
 
-/// The first configuration; then [`keep`] has it follow.
-pub(crate) fn first(authorities: &Authorities, proxy: &FrontProxy) -> Result<ServerConfig> {
-    let leaf = authorities.signing.sign(now()).context("a certificate of our own")?;
+/// A TLS configuration with a new serving certificate.
+pub(crate) fn server_config(ca: &CaState, proxy: &FrontProxy) -> Result<ServerConfig> {
+    let leaf = ca.signing.sign(now()).context("cannot sign the serving certificate")?;
     let chain = vec![CertificateDer::from_pem_slice(leaf.certificate.as_bytes())?];
     let key = PrivateKeyDer::from_pem_slice(leaf.key.as_bytes())?;
     let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
@@ -80,38 +80,38 @@ pub(crate) fn first(authorities: &Authorities, proxy: &FrontProxy) -> Result<Ser
     Ok(config)
 }
 
-/// Makes a new certificate when the old one has lived for half its time, when the authority changes, or when the proxy does.
-pub(crate) async fn keep(
-    mut authorities: watch::Receiver<Arc<Authorities>>,
+/// Issues a new serving certificate when the old one is half expired, and when the CA or the proxy configuration changes.
+pub(crate) async fn run(
+    mut ca: watch::Receiver<Arc<CaState>>,
     mut proxy: watch::Receiver<Arc<FrontProxy>>,
     config: watch::Sender<Arc<ServerConfig>>,
 ) {
-    let mut pause = RENEW_LEAF;
+    let mut delay = RENEW_LEAF;
     loop {
         tokio::select! {
-            Ok(()) = authorities.changed() => {}
+            Ok(()) = ca.changed() => {}
             Ok(()) = proxy.changed() => {}
-            () = sleep_until(Instant::now() + pause) => {}
+            () = sleep_until(Instant::now() + delay) => {}
         }
-        let (known, front) = (Arc::clone(&authorities.borrow()), Arc::clone(&proxy.borrow()));
-        match first(&known, &front) {
+        let (known, front) = (Arc::clone(&ca.borrow()), Arc::clone(&proxy.borrow()));
+        match server_config(&known, &front) {
             Ok(new) => {
-                info!("a new certificate of our own");
+                info!("issued a new serving certificate");
                 config.send_replace(Arc::new(new));
-                pause = RENEW_LEAF;
+                delay = RENEW_LEAF;
             }
             Err(error) => {
-                warn!("no new certificate, and the old one is kept: {error:#}");
-                pause = Duration::from_secs(60);
+                warn!("cannot issue a new serving certificate, keeping the old one: {error:#}");
+                delay = Duration::from_secs(60);
             }
         }
     }
 }
 
-/// Clients may show a certificate of the proxy's authority, or none.
+/// Client certificates are optional, and must be of the proxy's CA.
 fn verifier(proxy: &FrontProxy) -> Option<Arc<dyn tokio_rustls::rustls::server::danger::ClientCertVerifier>> {
     let mut roots = RootCertStore::empty();
-    let certificates = CertificateDer::pem_slice_iter(proxy.authority.as_bytes()).filter_map(Result::ok);
+    let certificates = CertificateDer::pem_slice_iter(proxy.ca.as_bytes()).filter_map(Result::ok);
     let (known, _) = roots.add_parsable_certificates(certificates);
     let built =
         WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).allow_unauthenticated().build();

@@ -1,7 +1,7 @@
-//! CNI: from a container runtime's call to the agent, and back.
+//! CNI: calls of container runtimes, from the plugin to the agent and back.
 //!
-//! `antrea-cni` reads a [`Request`] with [`request::read`], hands it to the agent with [`client::call`] and prints what
-//! [`result`] renders. The agent implements [`Handler`] and runs it behind a [`Listener`].
+//! `antrea-cni` reads a [`Request`] with [`request::read`], sends it to the agent with [`client::call`] and prints the
+//! output of [`result`]. The agent implements [`Handler`] and serves it on a [`Listener`].
 
 mod attachment;
 mod call;
@@ -27,5 +27,5 @@ pub use request::{Command, Question, Refusal, Request};
 pub use server::{BindError, Handler, Listener};
 pub use version::Version;
 
-/// Where the agent listens unless told otherwise.
+/// Default path of the agent's socket.
 pub const DEFAULT_SOCKET: &str = "/var/run/antrea/cni.sock";

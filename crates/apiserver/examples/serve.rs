@@ -1,4 +1,5 @@
-//! Serves an embedded Kubernetes API until it is killed: `cargo run -p apiserver --example serve -- KUBECONFIG [PORT [DATA_DIR]]`.
+//! Serves an embedded Kubernetes API until it is killed: `cargo run -p apiserver --example serve -- KUBECONFIG [PORT
+//! [DATA_DIR]]`.
 
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use apiserver::{ApiServer, Options};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let kubeconfig = arguments.next().ok_or("give the path of the kubeconfig to write")?;
+    let kubeconfig = arguments.next().ok_or("missing argument: the path of the kubeconfig to write")?;
     let mut options = Options::default();
     if let Some(port) = arguments.next() {
         options.listen.set_port(port.parse()?);

@@ -1,4 +1,4 @@
-//! ClusterIPs and node ports of Services.
+//! Allocates ClusterIPs and node ports of Services.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -17,24 +17,24 @@ use service::held;
 struct Used {
     addresses: HashSet<IpAddr>,
     ports: HashSet<u16>,
-    /// Where to look first in each range, so that addresses come back late.
+    /// Where the next search begins in each range, so that released addresses are reused late.
     next: HashMap<IpNet, usize>,
 }
 
-/// What there is to give, and what is given.
+/// Address and port ranges, with the allocated ones.
 pub(crate) struct Allocator {
     ranges: Vec<IpNet>,
     ports: RangeInclusive<u16>,
     used: Mutex<Used>,
 }
 
-/// What was taken for a Service; given back unless it is kept.
+/// Allocations for a Service that is being written; released on drop unless they are kept.
 #[derive(Default)]
 pub(crate) struct Claim<'a> {
     from: Option<&'a Allocator>,
     addresses: Vec<IpAddr>,
     ports: Vec<u16>,
-    /// What the Service no longer needs once it is stored.
+    /// Allocations that the Service no longer needs once it is stored.
     surplus: (Vec<IpAddr>, Vec<u16>),
 }
 
@@ -77,7 +77,7 @@ impl Allocator {
         }
     }
 
-    /// Marks what a stored Service has, at start.
+    /// Marks the addresses and ports of a stored Service, at start.
     pub(crate) fn mark(&self, service: &Value) {
         let (addresses, ports) = held(service);
         let mut used = self.used();
@@ -85,7 +85,7 @@ impl Allocator {
         used.ports.extend(ports);
     }
 
-    /// The address of the API itself.
+    /// The ClusterIP of the API server itself.
     pub(crate) fn first(&self) -> Option<IpAddr> {
         self.ranges.first().map(|range| nth(range, 1))
     }
@@ -108,7 +108,7 @@ impl Allocator {
             };
         }
         let size = 1usize << (u32::from(range.max_prefix_len() - range.prefix_len())).min(16);
-        // Neither the first address nor, for IPv4, the last; and the low ones, which people choose, at last.
+        // Neither the first address nor, for IPv4, the last; and the low ones, which users choose by hand, last.
         let usable = size.saturating_sub(2).max(1);
         let low = (size / 16).clamp(16, 256).min(usable) % usable;
         let next = used.next.get(range).copied().unwrap_or(low);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_given_once_and_come_back() {
+    fn addresses_are_allocated_once_and_can_be_released() {
         let allocator = allocator();
         let all: Vec<_> = (0..6).map(|_| allocator.address("IPv4", None).unwrap()).collect();
         assert_eq!(allocator.address("IPv4", None), Err("range is full".to_owned()));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_given_once() {
+    fn ports_are_allocated_once() {
         let allocator = allocator();
         assert_eq!(allocator.port(30001, &[]), Ok(30001));
         assert_eq!(allocator.port(30001, &[]), Err("provided port is already allocated".to_owned()));

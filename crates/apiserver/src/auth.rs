@@ -1,4 +1,4 @@
-//! Who asks, and what they may do.
+//! Authentication and authorization of requests.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ pub(crate) use rbac::{Access, Rbac};
 pub(crate) use review::answer;
 pub(crate) use token::{AUDIENCE, Signer, create_private, write_private};
 
-/// Somebody who asks.
+/// An authenticated user, or the anonymous one.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct User {
     pub(crate) name: String,
@@ -36,7 +36,7 @@ impl User {
         Self { name: name.to_owned(), uid: String::new(), groups, extra: Value::Null }
     }
 
-    /// As reviews show it.
+    /// In the form of TokenReview and SelfSubjectReview.
     pub(crate) fn to_json(&self) -> Value {
         let mut user = json!({"username": self.name, "groups": self.groups});
         if !self.uid.is_empty() {

@@ -1,4 +1,4 @@
-//! What is there from the start: namespaces, the first roles, the Service of the API itself.
+//! Objects that exist from the start: namespaces, the first roles, the Service of the API itself.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::core::{Core, Write};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Makes what is not there yet.
+/// Creates those that do not exist yet.
 pub(crate) fn bootstrap(core: &Core) {
     for service in core.all("", "services", "") {
         core.allocator.mark(&service);
@@ -19,7 +19,7 @@ pub(crate) fn bootstrap(core: &Core) {
         if core.get(&resource, namespace, &name).is_err()
             && let Err(failure) = core.create(&resource, namespace, object, &write)
         {
-            tracing::warn!(%failure, name, "could not make what is there from the start");
+            tracing::warn!(%failure, name, "cannot create a bootstrap object");
         }
     };
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
@@ -63,7 +63,7 @@ pub(crate) fn bootstrap(core: &Core) {
 
 const DELEGATION: &str = "extension-apiserver-authentication";
 
-/// What backends of APIServices have to know to believe whom a request is from.
+/// The ConfigMap from which backends of APIServices learn which proxy to trust for the user of a request.
 fn delegation(ca: &str) -> Value {
     let list = |text: &str| json!([text]).to_string();
     let data = json!({
@@ -74,7 +74,7 @@ fn delegation(ca: &str) -> Value {
     json!({"metadata": {"name": DELEGATION}, "data": data})
 }
 
-/// The ClusterIP of the API.
+/// The ClusterIP of the API server.
 pub(crate) fn service_address(core: &Core) -> Option<String> {
     let service = core.find("", "services", "default", "kubernetes")?;
     Some(crate::value::text(&service, "spec.clusterIP").to_owned()).filter(|address| !address.is_empty())

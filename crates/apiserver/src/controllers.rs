@@ -1,7 +1,8 @@
-//! Controllers: what follows from objects, some time after they are written.
+//! Controllers: create and delete objects that others require, some time after a write.
 //!
-//! One task reads the events of all resources, notes what they may have changed, and brings that about. What is to be is
-//! computed from the store as it is, so nothing depends on having seen every event: whoever missed some looks at everything.
+//! One task reads the events of all resources, notes which objects they may affect, and reconciles those. Desired state
+//! is computed from the store as it is, so nothing depends on having seen every event: after a gap in the history,
+//! everything is reconciled.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,43 +22,43 @@ mod notice;
 mod slices;
 mod workloads;
 
-/// Something that has to be looked at: its kind, its namespace and its name.
+/// An object to reconcile, by kind, namespace and name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Todo {
+pub(crate) enum WorkItem {
     Namespace(String),
     Node(String),
     Service(String, String),
     Deployment(String, String),
     ReplicaSet(String, String),
     DaemonSet(String, String),
-    /// An object that waits for those that depend on it: shelf and key.
+    /// An object that waits for its dependents: storage and key.
     Owner(String, String),
-    /// An object whose owners may be gone.
+    /// A dependent of which the owners may be gone: storage and key.
     Dependent(String, String),
-    /// The objects of an owner that is gone: its uid.
+    /// The dependents of a deleted owner: the owner's uid.
     Orphans(String),
 }
 
-/// What the controllers are asked to do, beyond what they always do.
+/// Optional behaviour of the controllers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
-    /// Takes the taint off Nodes that are ready.
+    /// Whether to remove the not-ready taint from Nodes that report ready.
     pub(crate) ready_nodes: bool,
-    /// Where the Pod CIDRs of Nodes come from, one a family.
+    /// The ranges for Pod CIDRs of Nodes, at most one for each family.
     pub(crate) pod_cidrs: Vec<ipnet::IpNet>,
 }
 
-/// What the controllers know of the store without looking into it.
+/// Indexes of the store that the controllers maintain from events.
 struct Known {
     garbage: garbage::Index,
     slices: slices::Index,
     ranges: nodes::Ranges,
-    /// Namespaces that end.
+    /// Namespaces that are being terminated.
     ending: BTreeSet<String>,
 }
 
 impl Known {
-    fn nothing(settings: &Settings) -> Self {
+    fn new(settings: &Settings) -> Self {
         Self {
             garbage: garbage::Index::default(),
             slices: slices::Index::default(),
@@ -67,22 +68,22 @@ impl Known {
     }
 }
 
-/// How soon what failed is tried again, at first and at last.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+/// Initial and maximum delay of retries.
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
-/// Runs the controllers until the server ends.
+/// Runs the controllers until the server stops.
 pub(crate) async fn run(core: Arc<Core>, settings: Settings, mut ending: watch::Receiver<bool>) {
-    let mut known = Known::nothing(&settings);
+    let mut known = Known::new(&settings);
     let mut todo = BTreeSet::new();
     let mut cursor = notice::everything(&core, &mut known, &mut todo);
     let mut failed = BTreeSet::new();
-    let (mut delay, mut retry) = (AGAIN.0, Instant::now());
+    let (mut delay, mut retry) = (RETRY_DELAYS.0, Instant::now());
     let mut writes = core.store.writes();
     loop {
         writes.mark_unchanged();
         cursor = notice::events(&core, cursor, &mut known, &mut todo).unwrap_or_else(|_| {
-            // Some events are forgotten.
-            known = Known::nothing(&settings);
+            // The history no longer has all events.
+            known = Known::new(&settings);
             notice::everything(&core, &mut known, &mut todo)
         });
         if Instant::now() >= retry {
@@ -91,15 +92,15 @@ pub(crate) async fn run(core: Arc<Core>, settings: Settings, mut ending: watch::
         let idle = todo.is_empty();
         let tried = failed.is_empty() && !idle;
         for task in std::mem::take(&mut todo) {
-            if let Err(failure) = carry_out(&core, &task, &settings, &mut known) {
-                tracing::debug!(?task, %failure, ?delay, "a controller will try again");
+            if let Err(failure) = reconcile(&core, &task, &settings, &mut known) {
+                tracing::debug!(?task, %failure, ?delay, "reconciliation failed, retrying");
                 failed.insert(task);
             }
-            // Requests are served in between.
+            // Lets requests be served in between.
             tokio::task::yield_now().await;
         }
         if tried {
-            delay = if failed.is_empty() { AGAIN.0 } else { (delay * 2).min(AGAIN.1) };
+            delay = if failed.is_empty() { RETRY_DELAYS.0 } else { (delay * 2).min(RETRY_DELAYS.1) };
             retry = Instant::now() + delay;
         }
         if !idle {
@@ -113,17 +114,17 @@ pub(crate) async fn run(core: Arc<Core>, settings: Settings, mut ending: watch::
     }
 }
 
-fn carry_out(core: &Core, todo: &Todo, settings: &Settings, known: &mut Known) -> Result<(), Failure> {
+fn reconcile(core: &Core, todo: &WorkItem, settings: &Settings, known: &mut Known) -> Result<(), Failure> {
     let garbage = &known.garbage;
     match todo {
-        Todo::Namespace(name) => namespaces::end(core, name),
-        Todo::Node(name) => nodes::reconcile(core, name, settings, &mut known.ranges),
-        Todo::Service(namespace, name) => slices::reconcile(core, &known.slices, namespace, name),
-        Todo::Deployment(namespace, name) => workloads::deployment(core, garbage, namespace, name),
-        Todo::ReplicaSet(namespace, name) => workloads::replica_set(core, garbage, namespace, name),
-        Todo::DaemonSet(namespace, name) => workloads::daemon_set(core, garbage, namespace, name),
-        Todo::Owner(shelf, key) => garbage.owner(core, shelf, key),
-        Todo::Dependent(shelf, key) => garbage.dependent(core, shelf, key),
-        Todo::Orphans(uid) => garbage.collect(core, uid),
+        WorkItem::Namespace(name) => namespaces::end(core, name),
+        WorkItem::Node(name) => nodes::reconcile(core, name, settings, &mut known.ranges),
+        WorkItem::Service(namespace, name) => slices::reconcile(core, &known.slices, namespace, name),
+        WorkItem::Deployment(namespace, name) => workloads::deployment(core, garbage, namespace, name),
+        WorkItem::ReplicaSet(namespace, name) => workloads::replica_set(core, garbage, namespace, name),
+        WorkItem::DaemonSet(namespace, name) => workloads::daemon_set(core, garbage, namespace, name),
+        WorkItem::Owner(group_resource, key) => garbage.owner(core, group_resource, key),
+        WorkItem::Dependent(group_resource, key) => garbage.dependent(core, group_resource, key),
+        WorkItem::Orphans(uid) => garbage.collect(core, uid),
     }
 }

@@ -1,4 +1,4 @@
-//! The API without HTTP: what each verb does to the store.
+//! The API without HTTP: the verbs on the store.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,7 +10,7 @@ use crate::allocate::Allocator;
 use crate::auth::Signer;
 use crate::failure::{Failure, Of};
 use crate::resources::{QUESTIONS, ROWS, Resource};
-use crate::store::{Shelves, Stored};
+use crate::store::{Store, Stored};
 
 mod after;
 mod body;
@@ -27,7 +27,7 @@ pub(crate) use list::{ListOptions, Listed, revision};
 pub(crate) use patch::PatchKind;
 pub(crate) use registered::available;
 
-/// What to do about fields that a type does not have.
+/// What to do with unknown and duplicate fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Strictness {
     Ignore,
@@ -35,23 +35,23 @@ pub(crate) enum Strictness {
     Strict,
 }
 
-/// As whom to write, and how.
+/// Options of a write, and the writer.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
-    /// The field manager.
+    /// Name of the field manager.
     pub(crate) manager: String,
     pub(crate) dry_run: bool,
     pub(crate) strictness: Strictness,
-    /// Takes fields over from others, in an apply.
+    /// Whether an apply takes over fields of other managers.
     pub(crate) force: bool,
-    /// `status`, or nothing.
+    /// `status`, or empty for the whole object.
     pub(crate) subresource: String,
-    /// What is said of fields that the client gave more than once.
-    pub(crate) twice: Vec<String>,
+    /// Messages about fields that the body has more than once.
+    pub(crate) duplicates: Vec<String>,
 }
 
 impl Write {
-    /// A write of a part of the server itself.
+    /// A write by a component of the server itself.
     pub(crate) fn by(manager: &str) -> Self {
         Self {
             manager: manager.to_owned(),
@@ -59,7 +59,7 @@ impl Write {
             strictness: Strictness::Ignore,
             force: false,
             subresource: String::new(),
-            twice: Vec::new(),
+            duplicates: Vec::new(),
         }
     }
 
@@ -69,11 +69,11 @@ impl Write {
     }
 }
 
-/// What came of a write.
+/// The result of a write.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) object: Value,
-    /// The object as it is kept now, if it is answered like that.
+    /// The stored bytes, if the response is exactly those.
     pub(crate) kept: Option<Bytes>,
     pub(crate) created: bool,
     pub(crate) warnings: Vec<String>,
@@ -89,14 +89,14 @@ impl Written {
         self
     }
 
-    /// With what was noticed before the object was looked at as a whole.
+    /// Prepends warnings from the decoding of the body.
     fn warned(mut self, first: Vec<String>) -> Self {
         self.warnings.splice(0..0, first);
         self
     }
 }
 
-/// All resources there are, by group, version and plural name.
+/// All resources by group, version and plural name.
 #[derive(Default)]
 pub(crate) struct Registry {
     pub(crate) resources: BTreeMap<(String, String, String), Arc<Resource>>,
@@ -107,20 +107,20 @@ impl Registry {
         self.resources.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
     }
 
-    /// Whether anything is served in a group.
+    /// Whether a resource is served in the group.
     pub(crate) fn has_group(&self, group: &str) -> bool {
         self.resources.keys().any(|(of, ..)| of == group) || QUESTIONS.iter().any(|(of, ..)| *of == group)
     }
 
-    /// The resource of a kind of object.
+    /// The resource of a kind.
     pub(crate) fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Resource>> {
         self.resources.values().find(|resource| resource.kind == kind && resource.api_version() == api_version)
     }
 }
 
-/// The server behind its rim.
+/// The API without its HTTP side.
 pub(crate) struct Core {
-    pub(crate) store: Shelves,
+    pub(crate) store: Store,
     pub(crate) allocator: Allocator,
     pub(crate) signer: Signer,
     pub(crate) ca_pem: String,
@@ -128,7 +128,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(store: Shelves, allocator: Allocator, signer: Signer, ca_pem: String) -> Self {
+    pub(crate) fn new(store: Store, allocator: Allocator, signer: Signer, ca_pem: String) -> Self {
         let core = Self { store, allocator, signer, ca_pem, registry: RwLock::default() };
         core.refresh();
         core
@@ -138,7 +138,7 @@ impl Core {
         self.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads the definitions of custom resources again.
+    /// Reads the CustomResourceDefinitions again.
     pub(crate) fn refresh(&self) {
         let builtin = ROWS.iter().map(Resource::of);
         let definitions = self.store.list("apiextensions.k8s.io/customresourcedefinitions", "", "", None);
@@ -151,17 +151,17 @@ impl Core {
         *self.registry.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Registry { resources });
     }
 
-    /// A resource of the built-in table.
+    /// A built-in resource by group and plural name.
     pub(crate) fn builtin(&self, group: &str, plural: &str) -> Result<Arc<Resource>, Failure> {
         self.registry().get(group, "v1", plural).cloned().ok_or_else(Failure::no_such_path)
     }
 
     pub(crate) fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Stored, Failure> {
-        let stored = self.store.get(&resource.shelf, &resource.key(namespace, name));
+        let stored = self.store.get(&resource.group_resource, &resource.key(namespace, name));
         stored.ok_or_else(|| Failure::not_found(resource.id(), name))
     }
 
-    /// An object of a built-in resource, if there is one.
+    /// An object of a built-in resource.
     pub(crate) fn find(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
         let resource = self.builtin(group, plural).ok()?;
         self.get(&resource, namespace, name).ok().map(|stored| stored.value())
@@ -170,11 +170,11 @@ impl Core {
     /// All objects of a built-in resource, in one namespace or in all.
     pub(crate) fn all(&self, group: &str, plural: &str, namespace: &str) -> Vec<Value> {
         let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
-        let page = self.store.list(&crate::resources::shelf(group, plural), &prefix, "", None);
+        let page = self.store.list(&crate::resources::group_resource(group, plural), &prefix, "", None);
         page.map(|page| page.objects.iter().map(|(_, stored)| stored.value()).collect()).unwrap_or_default()
     }
 
-    /// Things can be made in a namespace only while it is there to stay.
+    /// Objects can be created in a namespace only while it exists and is not being terminated.
     fn check_namespace(&self, resource: &Resource, namespace: &str, name: &str) -> Result<(), Failure> {
         if !resource.namespaced {
             return Ok(());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::names::NameRule;
-use crate::resources::{CUSTOM_RULES, Resource, shelf};
+use crate::resources::{CUSTOM_RULES, Resource, group_resource};
 use crate::schema::Schema;
 use crate::value::{at, items, text};
 
@@ -18,20 +18,20 @@ pub(crate) use defaults::defaults;
 pub(crate) use definition::{CLEANUP, definition, new_status, status};
 pub(crate) use validate::validate;
 
-/// What a version of a custom resource is like.
+/// A version of a custom resource.
 #[derive(Debug)]
 pub(crate) struct Custom {
     pub(crate) schema: Schema,
-    /// The structural schema as it was given.
+    /// The structural schema of the definition, as JSON.
     pub(crate) given: Value,
     pub(crate) columns: Vec<Value>,
-    /// The version in which objects are kept.
+    /// The version in which objects are stored.
     pub(crate) stored: String,
     /// Paths of the scale subresource.
     pub(crate) scale: Value,
 }
 
-/// The resources that a definition defines, a served version each.
+/// The resources of a definition, one for each served version.
 pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
     let spec = at(definition, "spec");
     let (group, plural) = (text(spec, "group"), text(spec, "names.plural"));
@@ -82,8 +82,8 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
                 unconditional: false,
                 returns_deleted: false,
                 rules: &CUSTOM_RULES,
-                twin: None,
-                shelf: shelf(group, plural),
+                alias: None,
+                group_resource: group_resource(group, plural),
                 custom: Some(Arc::new(Custom { schema, given, columns, stored: stored.clone(), scale })),
             }
         })

@@ -1,10 +1,10 @@
-//! What objects get where they say nothing.
+//! Defaults of built-in kinds.
 
 use serde_json::{Value, json};
 
 use crate::value::{at, at_mut, copy, default_text, default_to, items, items_mut, set, text};
 
-/// Nothing to add.
+/// For kinds without defaults.
 pub(crate) fn none(_: &mut Value) {}
 
 pub(crate) fn namespace(object: &mut Value) {
@@ -29,7 +29,7 @@ pub(crate) fn secret(object: &mut Value) {
 pub(crate) fn pod(object: &mut Value) {
     let address = at(object, "status.podIP").clone();
     match items(object, "status.podIPs").first().map(|first| at(first, "ip").clone()) {
-        // The one counts when both are given.
+        // If both are given, `podIP` wins.
         first if !text(object, "status.podIP").is_empty() && first.as_ref() != Some(&address) => {
             set(object, "status.podIPs", json!([{"ip": address}]));
         }
@@ -57,7 +57,7 @@ fn requests_from_limits(container: &mut Value) {
     }
 }
 
-/// The defaults of a Pod that are those of a template too.
+/// Defaults of Pods and of Pod templates.
 pub(crate) fn pod_spec(spec: &mut Value) {
     default_text(spec, "restartPolicy", "Always");
     default_to(spec, "terminationGracePeriodSeconds", 30);
@@ -245,7 +245,7 @@ pub(crate) fn endpoint_slice(object: &mut Value) {
 pub(crate) fn node(object: &mut Value) {
     let range = at(object, "spec.podCIDR").clone();
     match items(object, "spec.podCIDRs").first().cloned() {
-        // The one counts when both are given.
+        // If both are given, `podCIDR` wins.
         first if !range.is_null() && first.as_ref() != Some(&range) => set(object, "spec.podCIDRs", json!([range])),
         Some(first) => set(object, "spec.podCIDR", first),
         None => {}
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_gets_what_it_leaves_out() {
+    fn a_service_gets_its_defaults() {
         let mut service = json!({"spec": {"type": "NodePort", "ports": [{"port": 80}], "sessionAffinity": "ClientIP"}});
         super::service(&mut service);
         let expected = json!({"spec": {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pull_policy_goes_by_the_tag() {
+    fn the_pull_policy_depends_on_the_tag() {
         for (image, policy) in [
             ("nginx", "Always"),
             ("nginx:latest", "Always"),

@@ -1,24 +1,24 @@
-//! What a request that fails is answered: a `Status` object.
+//! Errors of requests: `Status` objects.
 
 use serde_json::{Map, Value, json};
 
-/// Why a request failed, in the words of the API.
+/// The error of a request, in the words of the API.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// HTTP status code.
+    /// HTTP status code, such as 404.
     pub code: u16,
-    /// One word for programs, such as `NotFound`.
+    /// Reason for programs, such as `NotFound`.
     pub reason: &'static str,
-    /// For people.
+    /// Message for the user.
     pub message: String,
-    /// Which object, and for each field what is wrong with it.
+    /// The object, and a cause for each invalid field.
     pub details: Option<Value>,
-    /// Where a list can go on that cannot go on as it began.
+    /// A continue token for a list that expired.
     pub continue_token: Option<String>,
 }
 
-/// What is wrong with one field of an object.
+/// An error of one field of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FieldError {
     reason: &'static str,
@@ -26,7 +26,7 @@ pub(crate) struct FieldError {
     field: String,
 }
 
-/// The group and the plural name of a resource, for messages.
+/// Group and plural name of a resource, for messages.
 #[derive(Clone, Copy)]
 pub(crate) struct Of<'a> {
     pub(crate) group: &'a str,
@@ -67,8 +67,8 @@ impl Failure {
         Self::new(409, "AlreadyExists", format!("{} \"{name}\" already exists", of.qualified())).about(of.details(name))
     }
 
-    /// Whether somebody else has just made what was to be made.
-    pub(crate) fn is_overtaken(&self) -> bool {
+    /// Whether another writer has created the object first.
+    pub(crate) fn lost_creation_race(&self) -> bool {
         self.reason == "AlreadyExists"
     }
 
@@ -186,15 +186,15 @@ impl FieldError {
     }
 
     pub(crate) fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
-        Self::invalid_shown(field, &shown(value), detail)
+        Self::invalid_rendered(field, &render_for_error(value), detail)
     }
 
-    /// Like [`FieldError::invalid`], of a value that is shown in a way of its own.
-    pub(crate) fn invalid_shown(field: impl Into<String>, shown: &str, detail: &str) -> Self {
-        Self::new("FieldValueInvalid", field, with_detail(&format!("Invalid value: {shown}"), detail))
+    /// Like [`FieldError::invalid`], for a value with a format of its own.
+    pub(crate) fn invalid_rendered(field: impl Into<String>, rendered: &str, detail: &str) -> Self {
+        Self::new("FieldValueInvalid", field, with_detail(&format!("Invalid value: {rendered}"), detail))
     }
 
-    /// The same, said of a field below another.
+    /// The same error with `parent` prepended to its field.
     pub(crate) fn below(mut self, parent: &str) -> Self {
         if self.field != "<nil>" {
             self.field = if self.field.is_empty() { parent.to_owned() } else { format!("{parent}.{}", self.field) };
@@ -202,38 +202,42 @@ impl FieldError {
         self
     }
 
-    /// Whether what is wrong keeps rules from being looked at that take a well-formed object for granted.
+    /// Whether the error prevents validation rules from running, because they need a well-formed object.
     pub(crate) fn blocks_rules(&self) -> bool {
         let blocking = ["Required", "NotSupported", "TooLong", "TooMany", "TypeInvalid"];
         self.reason.strip_prefix("FieldValue").is_some_and(|reason| blocking.contains(&reason))
     }
 
     pub(crate) fn type_invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
-        Self::new("FieldValueTypeInvalid", field, with_detail(&format!("Invalid value: {}", shown(value)), detail))
+        Self::new(
+            "FieldValueTypeInvalid",
+            field,
+            with_detail(&format!("Invalid value: {}", render_for_error(value)), detail),
+        )
     }
 
     pub(crate) fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
-        Self::not_supported_shown(field, &shown(value), supported)
+        Self::not_supported_rendered(field, &render_for_error(value), supported)
     }
 
-    /// Like [`FieldError::not_supported`], of a value that is shown in a way of its own.
-    pub(crate) fn not_supported_shown(field: impl Into<String>, shown: &str, supported: &[&str]) -> Self {
+    /// Like [`FieldError::not_supported`], for a value with a format of its own.
+    pub(crate) fn not_supported_rendered(field: impl Into<String>, rendered: &str, supported: &[&str]) -> Self {
         let quoted: Vec<_> = supported.iter().map(|value| format!("{value:?}")).collect();
-        let message = format!("Unsupported value: {shown}: supported values: {}", quoted.join(", "));
+        let message = format!("Unsupported value: {rendered}: supported values: {}", quoted.join(", "));
         Self::new("FieldValueNotSupported", field, message)
     }
 
     pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
-        Self::duplicate_shown(field, &shown(value))
+        Self::duplicate_rendered(field, &render_for_error(value))
     }
 
-    /// Like [`FieldError::duplicate`], of a value that is shown in a way of its own.
-    pub(crate) fn duplicate_shown(field: impl Into<String>, shown: &str) -> Self {
-        Self::new("FieldValueDuplicate", field, format!("Duplicate value: {shown}"))
+    /// Like [`FieldError::duplicate`], for a value with a format of its own.
+    pub(crate) fn duplicate_rendered(field: impl Into<String>, rendered: &str) -> Self {
+        Self::new("FieldValueDuplicate", field, format!("Duplicate value: {rendered}"))
     }
 
     pub(crate) fn not_found(field: impl Into<String>, value: &Value) -> Self {
-        Self::new("FieldValueNotFound", field, format!("Not found: {}", shown(value)))
+        Self::new("FieldValueNotFound", field, format!("Not found: {}", render_for_error(value)))
     }
 
     pub(crate) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
@@ -253,8 +257,8 @@ fn with_detail(what: &str, detail: &str) -> String {
     if detail.is_empty() { what.to_owned() } else { format!("{what}: {detail}") }
 }
 
-/// A value the way messages show it: strings quoted, the rest as JSON.
-fn shown(value: &Value) -> String {
+/// A value in the format of messages: strings quoted, the rest as JSON.
+fn render_for_error(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         value => value.to_string(),

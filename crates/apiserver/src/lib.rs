@@ -1,16 +1,17 @@
-//! A small Kubernetes API in the process: for the lab, for tests and for simulations of scale.
+//! A small Kubernetes API in the process, for the lab, for tests and for simulations of scale.
 //!
-//! *Role.* Serves what `kubectl` and kube-rs clients need to live: the resources of the table in `resources`, and those that
-//! CustomResourceDefinitions define, with discovery, watches, patches, server-side apply, tables, RBAC and tokens, over TLS.
+//! *Role.* Serves what `kubectl` and kube-rs clients need: the resources of the table in `resources`, and those of
+//! CustomResourceDefinitions, with discovery, watches, patches, server-side apply, tables, RBAC and tokens, over TLS.
 //! [`ApiServer`] is the server; [`Local`] is the same API without a socket.
 //!
-//! *Invariants.* A resource is a row in a table, and all go the same way through one store. Every write has a revision of its
-//! own, and a watch sees every write of its resource in order, once, or is told (410) that it must list again. An object is kept
-//! once, as bytes that gets, lists and watchers share. Whatever comes in is answered: a failure is a `Status` as the real server
-//! gives it. Nobody gets in without TLS, and nobody but the admin does anything that no role allows.
+//! *Invariants.* A resource is a row in a table, and all resources share one code path and one store. Every write has a
+//! revision of its own. A watch gets every write of its resource once and in order, or the error 410, after which it
+//! must list again. An object is stored once, as bytes that gets, lists and watches share. Every request is answered;
+//! errors are `Status` objects like those of the real server. All connections use TLS, and RBAC decides about every
+//! request.
 //!
-//! *Not here.* This is **not a cluster store for production**: one process, in memory, with a snapshot and a journal on disk.
-//! Differences from kube-apiserver are listed in the crate's `README.md`.
+//! *Not here.* This is **not a cluster store for production**: one process, in memory, with a snapshot and a journal on
+//! disk. The crate's `README.md` lists the differences from kube-apiserver.
 
 mod allocate;
 mod auth;

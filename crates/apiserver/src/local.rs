@@ -1,4 +1,4 @@
-//! The API without a socket: for controllers, the lab and simulations.
+//! The API without a socket, for controllers, the lab and simulations.
 
 use std::sync::Arc;
 
@@ -9,20 +9,21 @@ use crate::failure::Failure;
 use crate::resources::Resource;
 use crate::selector::{Labels, Selector};
 
-/// The kinds of patches.
+/// Kind of a patch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patch {
-    /// RFC 6902.
+    /// JSON patch, RFC 6902.
     Json,
-    /// RFC 7386.
+    /// JSON merge patch, RFC 7386.
     Merge,
-    /// By the keys of lists, for built-in types.
+    /// Strategic merge patch: merges lists of built-in types by key.
     Strategic,
-    /// Server-side apply, which takes over what others own.
+    /// Server-side apply with force: takes over fields of other managers.
     Apply,
 }
 
-/// A handle to a server in this process, as the admin. Objects are JSON, `api_version` is like `v1` or `apps/v1`.
+/// A client of a server in this process, with the rights of the admin. Objects are JSON, `api_version` is like `v1` or
+/// `apps/v1`.
 #[derive(Clone)]
 pub struct Local {
     core: Arc<Core>,
@@ -34,7 +35,7 @@ impl Local {
         Self { core, manager: "embedded".to_owned() }
     }
 
-    /// The same handle, owning fields under another name.
+    /// The same client with another field manager.
     pub fn named(&self, manager: &str) -> Self {
         Self { core: self.core.clone(), manager: manager.to_owned() }
     }
@@ -48,13 +49,13 @@ impl Local {
         Write { subresource: subresource.to_owned(), force: true, ..Write::by(&self.manager) }
     }
 
-    /// One object.
+    /// Reads one object by name.
     pub fn get(&self, api_version: &str, plural: &str, namespace: &str, name: &str) -> Result<Value, Failure> {
         let resource = self.resource(api_version, plural)?;
         Ok(self.core.seen_as(&resource, self.core.get(&resource, namespace, name)?.value()))
     }
 
-    /// All objects in a namespace, or in all with an empty one, that a label selector selects, and their revision.
+    /// The objects in a namespace (in all if it is empty) that match a label selector, and their revision.
     pub fn list(
         &self,
         api_version: &str,
@@ -69,7 +70,7 @@ impl Local {
         Ok((objects, listed.revision))
     }
 
-    /// Makes an object.
+    /// Creates an object, and returns it as stored.
     pub fn create(&self, api_version: &str, plural: &str, namespace: &str, object: Value) -> Result<Value, Failure> {
         let resource = self.resource(api_version, plural)?;
         Ok(self.core.create(&resource, namespace, object, &self.write(""))?.object)
@@ -89,7 +90,7 @@ impl Local {
         Ok(self.core.update(&resource, namespace, name, object, &self.write(subresource))?.object)
     }
 
-    /// Changes an object, or only its `status`.
+    /// Patches an object, or only its `status`.
     #[expect(clippy::too_many_arguments, reason = "each is a part of what a request says")]
     pub fn patch(
         &self,
@@ -111,13 +112,13 @@ impl Local {
         let write = self.write(subresource);
         loop {
             match self.core.patch(&resource, namespace, name, kind, patch.clone(), &write) {
-                Err(failure) if kind == PatchKind::Apply && failure.is_overtaken() => {}
+                Err(failure) if kind == PatchKind::Apply && failure.lost_creation_race() => {}
                 result => return Ok(result?.object),
             }
         }
     }
 
-    /// Deletes an object; with a grace of 0 seconds at once.
+    /// Deletes an object; a grace period of 0 seconds deletes it at once.
     pub fn delete(
         &self,
         api_version: &str,
@@ -131,16 +132,16 @@ impl Local {
         self.core.delete(&resource, namespace, name, &options).map(drop)
     }
 
-    /// Waits until a resource has changed after a revision, and answers with its latest one.
+    /// Waits until a resource has changed after a revision, and returns its latest one.
     pub async fn changed(&self, api_version: &str, plural: &str, after: u64) -> Result<u64, Failure> {
         let resource = self.resource(api_version, plural)?;
-        let mut latest = self.core.store.subscribe(&resource.shelf);
+        let mut latest = self.core.store.subscribe(&resource.group_resource);
         let result = latest.wait_for(|latest| *latest > after).await.map(|latest| *latest);
         result.map_err(|_| Failure::expired("the resource is gone"))
     }
 
-    /// How many objects a resource has.
+    /// Number of objects of a resource.
     pub fn count(&self, api_version: &str, plural: &str) -> Result<usize, Failure> {
-        Ok(self.core.store.count(&self.resource(api_version, plural)?.shelf))
+        Ok(self.core.store.count(&self.resource(api_version, plural)?.group_resource))
     }
 }

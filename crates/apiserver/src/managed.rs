@@ -1,4 +1,4 @@
-//! Who set which field: `metadata.managedFields`, and server-side apply, which goes by it.
+//! Field ownership: `metadata.managedFields`, and server-side apply.
 
 use serde_json::{Map, Value, json};
 
@@ -14,10 +14,10 @@ mod typed;
 pub(crate) use fields::Fields;
 pub(crate) use typed::check;
 
-/// Who writes.
+/// The writer of a change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writer<'a> {
-    /// The name of the field manager.
+    /// Name of the field manager.
     pub(crate) manager: &'a str,
     pub(crate) api_version: &'a str,
     /// Empty for the object itself.
@@ -89,7 +89,7 @@ fn entries(object: &Value) -> Vec<Entry> {
 
 fn store(object: &mut Value, mut entries: Vec<Entry>) {
     entries.retain(|entry| !entry.fields.is_empty());
-    // Those that apply come first, then by time.
+    // Entries of applies come first, then by time.
     entries.sort_by(|a, b| a.order().cmp(&b.order()));
     if entries.is_empty() {
         value::remove(object, "metadata.managedFields");
@@ -98,11 +98,11 @@ fn store(object: &mut Value, mut entries: Vec<Entry>) {
     }
 }
 
-/// Records that a writer made `new` out of `old` (null when there was nothing).
+/// Records that a writer changed `old` (null if there was none) to `new`.
 pub(crate) fn record(schema: &Schema, shape: &Shape, old: &Value, new: &mut Value, writer: Writer<'_>) {
     let sent = value::at(new, "metadata.managedFields");
     let known = match sent.as_array().map(Vec::as_slice) {
-        // An explicit empty list, or one empty entry, asks to forget.
+        // An explicit empty list, or one empty entry, resets the managed fields.
         Some([]) => Vec::new(),
         Some([one]) if one.as_object().is_some_and(Map::is_empty) => Vec::new(),
         Some(_) => entries(new),
@@ -125,7 +125,7 @@ pub(crate) fn record(schema: &Schema, shape: &Shape, old: &Value, new: &mut Valu
     let fields = before.minus(&removed).union(&changed);
     let time = match mine {
         Some(entry) if touched.is_empty() => entry.time,
-        // The real server does not say when somebody scaled.
+        // The real server has no time for changes of the scale.
         _ if writer.subresource == "scale" => String::new(),
         _ => moment::now(),
     };
@@ -133,7 +133,7 @@ pub(crate) fn record(schema: &Schema, shape: &Shape, old: &Value, new: &mut Valu
     store(new, entries);
 }
 
-/// The object that results when a writer applies `config`, which says nothing of `managedFields`, where there is nothing.
+/// The object that results from applying `config`, which has no `managedFields`, where no object exists.
 pub(crate) fn apply_new(schema: &Schema, shape: &Shape, mut config: Value, writer: Writer<'_>) -> Value {
     let wanted = wanted(schema, shape, &config, writer);
     let (changed, _) = compare::compare(schema, shape, &json!({}), &config);
@@ -142,14 +142,14 @@ pub(crate) fn apply_new(schema: &Schema, shape: &Shape, mut config: Value, write
     config
 }
 
-/// The fields that a writer owns who applies `config`.
+/// The fields that a writer owns after applying `config`.
 fn wanted(schema: &Schema, shape: &Shape, config: &Value, writer: Writer<'_>) -> Fields {
     let mut wanted = compare::fields_of(schema, shape, config);
     wanted.strip(if writer.subresource == "status" { &["f:spec"] } else { &["f:status"] });
     wanted
 }
 
-/// The object that results when a writer applies `config`, which says nothing of `managedFields`, to `live`.
+/// The object that results from applying `config`, which has no `managedFields`, to `live`.
 pub(crate) fn apply(
     schema: &Schema,
     shape: &Shape,
@@ -168,7 +168,7 @@ pub(crate) fn apply(
         .iter()
         .filter(|entry| !entry.is(writer, "Apply"))
         .fold(Fields::default(), |all, entry| all.union(&entry.fields));
-    // What this writer applied before and no longer does goes, unless it is somebody else's too.
+    // Fields that this writer applied before and no longer does are removed, unless another manager owns them too.
     for path in before.minus(&wanted).minus(&others).paths() {
         if !wanted.reaches(&path) && !others.reaches(&path) {
             merge::remove(&mut merged, &path);
@@ -195,7 +195,7 @@ pub(crate) fn apply(
     if !conflicts.is_empty() {
         return Err(conflict(&conflicts));
     }
-    // Whoever changes nothing has no time, or that of the last change.
+    // A writer that changes nothing has no time, or that of its last change.
     let before = entries.iter().find(|entry| entry.is(writer, "Apply")).map(|entry| entry.time.clone());
     let time = if touched.is_empty() { before.unwrap_or_default() } else { moment::now() };
     entries.retain(|entry| !entry.is(writer, "Apply"));

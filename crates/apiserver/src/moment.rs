@@ -1,20 +1,20 @@
-//! Times and random names, as they appear in objects.
+//! Times and random names, in the formats of objects.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::rand;
 
-/// Now, to the second: `2026-11-16T02:42:41Z`.
+/// The current time, to the second: `2026-11-16T02:42:41Z`.
 pub(crate) fn now() -> String {
     rfc3339(since_epoch().as_secs())
 }
 
-/// Time since 1970.
+/// Time since the start of 1970.
 pub(crate) fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Seconds since 1970 as a date in UTC.
+/// Seconds since 1970 as a UTC timestamp.
 pub(crate) fn rfc3339(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     // Days are counted from 1 March of the year 0, so that the leap day is the last of a year.
@@ -30,7 +30,7 @@ pub(crate) fn rfc3339(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{date:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// A date in UTC, whole seconds or a fraction, as seconds since 1970.
+/// Parses a UTC timestamp, with or without fractions, into seconds since 1970.
 pub(crate) fn parse_rfc3339(text: &str) -> Option<u64> {
     let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<u64>().ok();
     let fixed = [(4, '-'), (7, '-'), (10, 'T'), (13, ':'), (16, ':')];
@@ -58,15 +58,15 @@ pub(crate) fn parse_rfc3339(text: &str) -> Option<u64> {
     }
 }
 
-/// Random bytes.
+/// Random bytes from the cryptographic generator.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    // The generator of the library does not fail once the program runs.
+    // The generator does not fail once the program runs.
     let _ = rand::fill(&mut bytes);
     bytes
 }
 
-/// A version 4 UUID.
+/// A random UUID, version 4.
 pub(crate) fn uid() -> String {
     let number = u128::from_be_bytes(random());
     let number = number & !(0xf << 76 | 0x3 << 62) | 0x4 << 76 | 0x2 << 62;
@@ -75,13 +75,13 @@ pub(crate) fn uid() -> String {
     format!("{}-{}-{}-{}-{}", part(0..8), part(8..12), part(12..16), part(16..20), part(20..32))
 }
 
-/// Letters and digits that spell no word, for the ends of generated names.
+/// Random letters and digits that form no words, for the suffix of generated names.
 pub(crate) fn suffix(length: usize) -> String {
     let bytes: [u8; 16] = random();
     letters(bytes.get(..length).unwrap_or(&bytes))
 }
 
-/// A letter or digit for each byte, of those that spell no word.
+/// A letter or digit for each byte, from an alphabet that forms no words.
 pub(crate) fn letters(bytes: &[u8]) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let letter = |byte: &u8| LETTERS.get(usize::from(*byte) % LETTERS.len()).map_or('x', |&letter| letter.into());
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_written_and_read() {
+    fn timestamps_are_printed_and_parsed() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_400, "2000-02-29T00:00:00Z"),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uid_says_its_version() {
+    fn a_uid_has_its_version() {
         let uid = uid();
         assert_eq!(uid.len(), 36);
         assert_eq!(uid.as_bytes()[14], b'4');

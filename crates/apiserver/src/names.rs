@@ -1,4 +1,4 @@
-//! Which names, labels and addresses are well-formed, and what is said of those that are not.
+//! Validation of names, labels and addresses, with the messages of the real server.
 
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end \
     with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
@@ -14,19 +14,19 @@ const LABEL_VALUE: &str = "a valid label must be an empty string or consist of a
 const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or \
     'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 
-/// How the name of a resource's objects must look.
+/// The format of the names of a resource's objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NameRule {
     Subdomain,
     Label,
-    /// Anything that can be a part of a path.
+    /// Anything that can be a segment of a path.
     PathSegment,
 }
 
 impl NameRule {
-    /// What is wrong with a name; nothing when it is fine. A prefix is what a name is generated from.
+    /// The errors of a name; none if it is valid. A prefix is the start of a generated name.
     pub(crate) fn check(self, name: &str, prefix: bool) -> Vec<String> {
-        // What is appended makes a trailing dash good.
+        // A generated suffix makes a trailing dash valid.
         let masked = if prefix && name.ends_with('-') && name.len() > 1 {
             format!("{}a", name.trim_end_matches('-'))
         } else {
@@ -111,7 +111,7 @@ pub(crate) fn qualified_name(text: &str) -> Vec<String> {
     wrong
 }
 
-/// The key of a label: a qualified name, with words of its own when it is none at all.
+/// The key of a label: a qualified name, with messages of its own.
 pub(crate) fn label_key(text: &str) -> Vec<String> {
     let wrong = qualified_name(text).into_iter();
     wrong.map(|why| why.replacen("a qualified name must", "a valid label key must", 1)).collect()
@@ -135,7 +135,7 @@ pub(crate) fn config_key(text: &str) -> Vec<String> {
     wrong
 }
 
-/// The name of a port of a container or a Service, as IANA has them.
+/// The name of a port of a container or a Service, in the format of IANA.
 pub(crate) fn port_name(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if text.len() > 15 {
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn good_names_are_good_and_bad_ones_are_not() {
+    fn valid_names_are_accepted_and_invalid_ones_rejected() {
         assert!(label("a-1").is_empty() && subdomain("a.b-c").is_empty() && qualified_name("a.b/C_d").is_empty());
         assert!(label_value("").is_empty() && port_name("http-2").is_empty() && config_key("a_B.c").is_empty());
         assert!(!label("A").is_empty() && !subdomain("a..b").is_empty() && !qualified_name("a/b/c").is_empty());

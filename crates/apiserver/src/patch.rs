@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 
-mod shown;
+mod render;
 mod strategic;
-pub(crate) use shown::{go, shown};
+pub(crate) use render::{go, render};
 pub(crate) use strategic::strategic;
 
 /// Applies a merge patch, which has to be an object.
@@ -23,7 +23,7 @@ fn not_a(wanted: &str, patch: &Value) -> Failure {
     Failure::bad_request(format!("error decoding patch: json: cannot unmarshal {kind} into Go value of type {wanted}"))
 }
 
-/// Applies a merge patch: objects by field, null takes away, all else replaces.
+/// Applies a merge patch: objects by field, null removes, everything else replaces.
 pub(crate) fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *target = patch.clone();
@@ -39,7 +39,7 @@ pub(crate) fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Applies a JSON patch, all of it or nothing.
+/// Applies a JSON patch completely or not at all.
 pub(crate) fn json(target: &mut Value, patch: &Value) -> Result<(), Failure> {
     let Some(operations) = patch.as_array() else {
         return Err(not_a("[]handlers.jsonPatchOp", patch));
@@ -54,7 +54,7 @@ pub(crate) fn json(target: &mut Value, patch: &Value) -> Result<(), Failure> {
     let mut result = target.clone();
     for operation in operations {
         step(&mut result, operation).map_err(|why| {
-            tracing::debug!(why, "a patch does not fit");
+            tracing::debug!(why, "JSON patch does not apply");
             Failure::new(422, "Invalid", REJECTED).about(serde_json::json!({}))
         })?;
     }
@@ -79,7 +79,7 @@ fn step(target: &mut Value, operation: &Value) -> Result<(), String> {
                 *place = value();
                 Ok(())
             }
-            // Lenient, as the real server is, where there is a place for it.
+            // Lenient, as the real server is, if the parent exists.
             None => add(target, path, value()).ok_or_else(|| missing("replace", path)),
         },
         "move" => {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_json_patch_is_carried_out_whole_or_not_at_all() {
+    fn a_json_patch_is_applied_completely_or_not_at_all() {
         let mut value = json!({"a": {"b/c": 1}, "l": [1, 2]});
         let patch = json!([
             {"op": "test", "path": "/a/b~1c", "value": 1},

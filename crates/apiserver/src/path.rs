@@ -1,8 +1,8 @@
-//! Where one is in an object. It is put in words only when there is something to say: most fields are as they should be.
+//! Paths in an object. They are formatted only for errors, because most fields are valid.
 
 use std::fmt;
 
-/// The way from the top of an object to a place in it.
+/// The path from the root of an object to a value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Path<'a> {
     Top,
@@ -15,7 +15,7 @@ pub(crate) enum Path<'a> {
 }
 
 impl Path<'_> {
-    /// The names of the fields on the way, without keys and indices.
+    /// The names of the fields in the path, without keys and indices.
     pub(crate) fn fields(&self) -> String {
         match self {
             Path::Top => String::new(),
@@ -27,7 +27,7 @@ impl Path<'_> {
         }
     }
 
-    /// Whether it leads through a field at the top.
+    /// Whether the path begins with a field.
     pub(crate) fn is_below(&self, field: &str) -> bool {
         match self {
             Path::Top => false,
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_named_by_the_way_to_it() {
+    fn a_path_names_fields_keys_and_indices() {
         let spec = Path::Field(&Path::Top, "spec");
         let containers = Path::Field(&spec, "containers");
         let second = Path::Item(&containers, 1);

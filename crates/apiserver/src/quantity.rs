@@ -1,6 +1,6 @@
-//! Amounts such as `100m` and `1Gi`.
+//! Quantities such as `100m` and `1Gi`.
 
-/// The one way to write an amount, or none when it is not one.
+/// The canonical form of a quantity; `None` if it is invalid.
 pub(crate) fn canonical(text: &str) -> Option<String> {
     let digits = text.trim_start_matches(['+', '-']);
     let split = digits.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(digits.len());
@@ -29,7 +29,7 @@ pub(crate) fn canonical(text: &str) -> Option<String> {
     }
 }
 
-/// An amount in billionths, to compare it with another; none when it is not one, or too large to count.
+/// A quantity in billionths, for comparison; `None` if it is invalid or too large.
 pub(crate) fn nano(text: &str) -> Option<i128> {
     let end = text.find(|c: char| !c.is_ascii_digit() && !"+-.".contains(c)).unwrap_or(text.len());
     let (number, suffix) = text.split_at_checked(end)?;
@@ -61,7 +61,7 @@ fn power_of_ten(suffix: &str) -> Option<i32> {
     })
 }
 
-/// Digits with a point, times a power of ten, with the largest unit that leaves whole numbers.
+/// Digits with a point, times a power of ten, in the largest unit that leaves whole numbers.
 fn decimal(negative: bool, number: &str, exponent: i32) -> Option<String> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let mut amount: u128 = format!("{whole}{fraction}").parse().ok()?;
@@ -98,7 +98,7 @@ mod tests {
     use super::{canonical, nano};
 
     #[test]
-    fn amounts_compare() {
+    fn quantities_can_be_compared() {
         assert_eq!(nano("1500m"), nano("1.5"));
         assert_eq!(nano("1Ki"), nano("1024"));
         assert_eq!(nano("2e3"), nano("2k"));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_have_one_form() {
+    fn quantities_have_a_canonical_form() {
         for (text, expected) in [
             ("0.1", "100m"),
             ("1000m", "1"),

@@ -1,4 +1,4 @@
-//! The table of resources: a resource is a row in it.
+//! The table of resources: each resource is a row.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use crate::schema::{Schema, Shape};
 use crate::table::columns::Column;
 use crate::validate::Errors;
 
+mod alias;
 mod rows;
-mod twin;
+pub(crate) use alias::Alias;
 pub(crate) use rows::{CUSTOM_RULES, QUESTIONS, ROWS};
-pub(crate) use twin::Twin;
 
-/// What is particular about a resource, beyond its names.
+/// Defaults, validation and other properties of a resource.
 pub(crate) struct Rules {
     pub(crate) defaults: fn(&mut Value),
     pub(crate) validate: fn(&Value, &mut Errors),
-    /// Checks a change: the new object, then the old one.
+    /// Validates a change: the new object, then the old one.
     pub(crate) validate_update: fn(&Value, &Value, &mut Errors),
-    /// What is said of an object that is good.
+    /// Warnings about a valid object.
     pub(crate) warnings: fn(&Value) -> Vec<String>,
     pub(crate) columns: &'static [Column],
 }
@@ -35,25 +35,25 @@ pub(crate) struct Row {
     short: &'static [&'static str],
     categories: &'static [&'static str],
     namespaced: bool,
-    /// `status`, and what else is below an object.
+    /// `status` and other subresources.
     subresources: &'static [&'static str],
     names: NameRule,
-    /// The prefix of its type in the schema.
+    /// The package of its type in the schema.
     package: &'static str,
-    /// Counts the changes of what is wanted.
+    /// Whether changes of the spec increment `metadata.generation`.
     generation: bool,
     /// Paths for field selectors, besides name and namespace.
     fields: &'static [&'static str],
-    /// An update may leave out the version that it is about.
+    /// Whether an update may omit `resourceVersion`.
     unconditional: bool,
-    /// A delete answers with the object instead of a `Status`.
+    /// Whether a delete returns the object instead of a `Status`.
     returns_deleted: bool,
-    /// The resource whose objects these are, if they are not its own.
-    twin: Option<&'static Twin>,
+    /// Set if the objects are stored as those of another resource.
+    alias: Option<&'static Alias>,
     rules: Rules,
 }
 
-/// A resource that objects can be kept of, built in or defined by a CustomResourceDefinition.
+/// A resource with stored objects, built in or defined by a CustomResourceDefinition.
 pub(crate) struct Resource {
     pub(crate) group: String,
     pub(crate) version: String,
@@ -72,11 +72,11 @@ pub(crate) struct Resource {
     pub(crate) unconditional: bool,
     pub(crate) returns_deleted: bool,
     pub(crate) rules: &'static Rules,
-    /// The resource whose objects these are, if they are not its own.
-    pub(crate) twin: Option<&'static Twin>,
-    /// Where its objects are kept.
-    pub(crate) shelf: Arc<str>,
-    /// What a CustomResourceDefinition says of it.
+    /// Set if the objects are stored as those of another resource.
+    pub(crate) alias: Option<&'static Alias>,
+    /// The name under which the store has its objects.
+    pub(crate) group_resource: Arc<str>,
+    /// Set for resources of a CustomResourceDefinition.
     pub(crate) custom: Option<Arc<Custom>>,
 }
 
@@ -101,13 +101,16 @@ impl Resource {
             unconditional: row.unconditional,
             returns_deleted: row.returns_deleted,
             rules: &row.rules,
-            twin: row.twin,
-            shelf: row.twin.map_or_else(|| shelf(row.group, row.plural), |twin| shelf(twin.group, twin.plural)),
+            alias: row.alias,
+            group_resource: row.alias.map_or_else(
+                || group_resource(row.group, row.plural),
+                |alias| group_resource(alias.group, alias.plural),
+            ),
             custom: None,
         }
     }
 
-    /// The schema that its shape refers to.
+    /// The schema to which its shape refers.
     pub(crate) fn schema(&self) -> &Schema {
         match &self.custom {
             Some(custom) => &custom.schema,
@@ -115,17 +118,17 @@ impl Resource {
         }
     }
 
-    /// Whether objects are answered as they are kept.
+    /// Whether responses are exactly the stored bytes.
     pub(crate) fn as_kept(&self) -> bool {
-        self.custom.is_none() && self.twin.is_none()
+        self.custom.is_none() && self.alias.is_none()
     }
 
-    /// The group that messages name: that of what is kept.
+    /// The group for messages: that of the stored objects.
     pub(crate) fn kept_group(&self) -> &str {
-        self.twin.map_or(&self.group, |twin| twin.group)
+        self.alias.map_or(&self.group, |alias| alias.group)
     }
 
-    /// For messages.
+    /// Group and plural name, for messages.
     pub(crate) fn id(&self) -> Of<'_> {
         Of { group: self.kept_group(), resource: &self.plural }
     }
@@ -138,20 +141,20 @@ impl Resource {
         self.subresources.iter().any(|name| name == subresource)
     }
 
-    /// Whether objects can be selected by the field.
+    /// Whether a field selector may use the path.
     pub(crate) fn selectable(&self, path: &str) -> bool {
         path == "metadata.name"
             || (path == "metadata.namespace" && self.namespaced)
             || self.fields.iter().any(|field| field == path)
     }
 
-    /// The key of an object on the shelf.
+    /// The key of an object in the store.
     pub(crate) fn key(&self, namespace: &str, name: &str) -> String {
         if self.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
     }
 }
 
-/// The name of the shelf of a resource.
-pub(crate) fn shelf(group: &str, plural: &str) -> Arc<str> {
+/// The name under which the store has the objects of a resource.
+pub(crate) fn group_resource(group: &str, plural: &str) -> Arc<str> {
     format!("{group}/{plural}").into()
 }

@@ -1,6 +1,6 @@
-//! What the fields of objects hold: one description for decoding, patches, server-side apply and OpenAPI.
+//! Types of objects and their fields: one description for decoding, patches, server-side apply and OpenAPI.
 //!
-//! The built-in types are read from a table of names and types; custom ones are made from their structural schema.
+//! Built-in types are read from a table; custom ones are made from their structural schema.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ pub(crate) use decode::{Decoded, decode, json_kind, restore};
 pub(crate) use normal::normalise;
 pub(crate) use protobuf::from_protobuf;
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Shape {
     Text,
@@ -25,7 +25,7 @@ pub(crate) enum Shape {
     Quantity,
     Time,
     MicroTime,
-    /// Anything; objects in it merge by field, lists as a whole.
+    /// Any value; objects merge by field, lists as a whole.
     Any,
     /// An object of the type with this index.
     Type(usize),
@@ -33,10 +33,10 @@ pub(crate) enum Shape {
     Map(Box<Shape>, MapKind),
 }
 
-/// How two lists are merged, and what owns their items.
+/// How lists are merged, and who owns their items.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ListKind {
-    /// As one value.
+    /// As a single value.
     Atomic,
     /// By the value of the items.
     Set,
@@ -44,7 +44,7 @@ pub(crate) enum ListKind {
     Keyed(Vec<String>),
 }
 
-/// How two maps are merged.
+/// How maps are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MapKind {
     Granular,
@@ -56,22 +56,22 @@ pub(crate) enum MapKind {
 pub(crate) struct Field {
     pub(crate) name: String,
     pub(crate) required: bool,
-    /// Written even when it has nothing to say.
+    /// Whether it is written even if it is empty.
     pub(crate) always: bool,
     pub(crate) shape: Shape,
-    /// Its number on the wire; two where it is inlined from a message of its own, none where it is never sent so.
+    /// Field number in protobuf; two if it is inlined from a message of its own, 0 if it is never sent in protobuf.
     pub(crate) number: (u32, u32),
 }
 
-/// The fields of an object, in the order of their names.
+/// The fields of an object, sorted by name.
 #[derive(Clone, Debug)]
 pub(crate) struct Type {
-    /// Such as `core.v1.PodSpec`.
+    /// Name with its package, such as `core.v1.PodSpec`.
     pub(crate) name: String,
     pub(crate) fields: Vec<Field>,
-    /// Merged and owned as one value.
+    /// Whether it is merged and owned as a single value.
     pub(crate) atomic: bool,
-    /// Keeps fields that are not described.
+    /// Whether unknown fields are kept.
     pub(crate) open: bool,
 }
 
@@ -81,7 +81,7 @@ impl Type {
         self.fields.get(index)
     }
 
-    /// Without its package: `PodSpec`.
+    /// Name without the package: `PodSpec`.
     pub(crate) fn short(&self) -> &str {
         self.name.rsplit('.').next().unwrap_or_default()
     }
@@ -92,18 +92,18 @@ impl Type {
 pub(crate) struct Schema {
     types: Vec<Type>,
     by_name: HashMap<String, usize>,
-    /// Scalars of a wrong type are told by whoever validates, not by whoever decodes.
+    /// Whether scalars of a wrong type are reported by validation instead of decoding.
     lenient: bool,
 }
 
 impl Schema {
-    /// The built-in types.
+    /// The types of Kubernetes, parsed once.
     pub(crate) fn builtin() -> &'static Self {
         static BUILTIN: OnceLock<Schema> = OnceLock::new();
         BUILTIN.get_or_init(|| Self::parse(include_str!("../schema/kubernetes.txt")))
     }
 
-    /// No types yet; scalars are looked at by whoever validates.
+    /// An empty schema of which scalars are checked by validation.
     pub(crate) fn lenient() -> Self {
         Self { lenient: true, ..Self::default() }
     }
@@ -112,12 +112,12 @@ impl Schema {
         self.types.get(index)
     }
 
-    /// The shape of the type with this name; anything when there is none.
+    /// The shape of the type with this name; [`Shape::Any`] if there is none.
     pub(crate) fn named(&self, name: &str) -> Shape {
         self.by_name.get(name).map_or(Shape::Any, |&index| Shape::Type(index))
     }
 
-    /// Adds a type and says where it is.
+    /// Adds a type, and returns its index.
     pub(crate) fn add(&mut self, mut new: Type) -> usize {
         new.fields.sort_by(|a, b| a.name.cmp(&b.name));
         let index = self.types.len();
@@ -141,7 +141,7 @@ impl Schema {
     }
 }
 
-/// Types whose fields are owned together.
+/// Types with a single owner for all fields.
 const ATOMIC: &[&str] = &[
     "LabelSelector",
     "ObjectReference",
@@ -161,7 +161,7 @@ const ATOMIC: &[&str] = &[
     "FileKeySelector",
 ];
 
-/// Fields that are optional in requests and always there in answers.
+/// Fields that are optional in requests and always present in responses.
 const ALWAYS: &[(&str, &str)] = &[
     ("Container", "resources"),
     ("EphemeralContainer", "resources"),
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_read() {
+    fn the_table_of_types_is_parsed() {
         let schema = Schema::builtin();
         let Shape::Type(spec) = schema.named("core.v1.ServiceSpec") else { panic!("no ServiceSpec") };
         let ports = &schema.get(spec).unwrap().field("ports").unwrap().shape;

@@ -8,7 +8,7 @@ use crate::value;
 
 mod parse;
 
-/// What selectors look at in an object: its labels, its name, and the fields that its resource is selected by.
+/// The attributes of an object for selectors: labels, name, namespace and selectable fields.
 #[derive(Debug, Default)]
 pub(crate) struct Attributes {
     labels: Box<[(Box<str>, Box<str>)]>,
@@ -16,7 +16,7 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Reads an object; `fields` are the paths that matter besides name and namespace.
+    /// Reads an object; `fields` are the paths needed besides name and namespace.
     pub(crate) fn of<'a>(bytes: &[u8], fields: impl Iterator<Item = &'a str>) -> Self {
         let object: Value = serde_json::from_slice(bytes).unwrap_or_default();
         let labels = value::at(&object, "metadata.labels").as_object().into_iter().flatten();
@@ -47,11 +47,11 @@ enum Test {
     Below(i64),
 }
 
-/// A label selector: all of its requirements.
+/// A label selector: all requirements must match.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Labels(Vec<(String, Test)>);
 
-/// A field selector: paths and values, equal or not.
+/// A field selector: paths and values, equal or not equal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Fields(Vec<(String, bool, String)>);
 
@@ -71,7 +71,7 @@ impl Selector {
         self.labels.matches(|key| attributes.label(key)) && self.fields.matches(|path| attributes.field(path))
     }
 
-    /// Whether the object in these bytes matches; looks for the values before it reads the JSON.
+    /// Whether the object in these bytes matches; searches for the values before it parses the JSON.
     pub(crate) fn matches_bytes(&self, bytes: &[u8]) -> bool {
         let plain =
             |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_alphanumeric() || b"-._/".contains(&c));
@@ -86,7 +86,7 @@ impl Selector {
         possible && (self.is_everything() || self.matches(&Attributes::of(bytes, paths)))
     }
 
-    /// The name that the field selector asks for, if it asks for one.
+    /// The name that the field selector requires, if any.
     pub(crate) fn name(&self) -> Option<&str> {
         self.fields
             .0
@@ -96,12 +96,12 @@ impl Selector {
     }
 }
 
-/// Switches that are off when they are not there.
+/// Booleans for which false is the same as missing.
 const OFF: &[&str] = &["spec.hostNetwork", "spec.unschedulable"];
 
 impl Fields {
-    /// Reads `a.b=c,d!=e`; `known` says which paths the resource can be selected by,
-    /// and `version` names them when they are few.
+    /// Parses `a.b=c,d!=e`; `known` says which paths the resource can be selected by, and `version` names them if they
+    /// are few.
     pub(crate) fn parse(text: &str, version: &str, known: impl Fn(&str) -> bool) -> Result<Self, Failure> {
         let mut terms = Vec::new();
         for term in text.split(',').filter(|term| !term.is_empty()) {
@@ -139,12 +139,12 @@ impl Fields {
 }
 
 impl Labels {
-    /// Reads `a=b,c!=d,e in (f,g),h,!i`.
+    /// Parses `a=b,c!=d,e in (f,g),h,!i`.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         parse::requirements(text).map(Self).map_err(Failure::bad_request)
     }
 
-    /// Reads a `LabelSelector` object; an empty one selects everything.
+    /// Converts a `LabelSelector` object; an empty one selects everything.
     pub(crate) fn of_object(selector: &Value) -> Self {
         let mut all: Vec<_> = value::at(selector, "matchLabels")
             .as_object()
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn label_selectors_select() {
+    fn label_selectors_match_labels() {
         let labels = json!({"app": "web", "tier": "front", "n": "5"});
         for yes in ["", "app=web", "app==web,tier", "app in (db, web)", "tier notin (back)", "!x", "x!=y", "n>4", "n<6"]
         {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_searched_before_they_are_read() {
+    fn bytes_are_searched_before_they_are_parsed() {
         let fields = Fields::parse("spec.nodeName=n1", "v1", |_| true).unwrap();
         let selector = Selector { fields, labels: Labels::parse("app=web").unwrap() };
         let bytes = |node: &str, app: &str| {

@@ -1,4 +1,4 @@
-//! HTTP: from a request to what the core does, and back.
+//! HTTP: maps requests to calls of the core, and their results to responses.
 
 use std::sync::Arc;
 
@@ -30,20 +30,20 @@ pub(crate) use proxy::Backends;
 use query::Query;
 use target::Target;
 
-/// The largest body of a request.
-const MOST: usize = 3 * 1024 * 1024;
+/// Maximum size of a request body in bytes.
+const MAX_BODY: usize = 3 * 1024 * 1024;
 
-/// What all requests share.
+/// State that all requests share.
 pub(crate) struct State {
     pub(crate) core: Arc<Core>,
     pub(crate) rbac: Rbac,
     pub(crate) backends: Backends,
     pub(crate) bookmark_every: std::time::Duration,
-    /// Turns true when the server ends.
+    /// Becomes true when the server stops.
     pub(crate) ending: watch::Receiver<bool>,
 }
 
-/// A request, read and understood so far.
+/// A request with its parsed path and authenticated user.
 pub(crate) struct Asked {
     pub(crate) user: User,
     pub(crate) method: Method,
@@ -64,7 +64,7 @@ impl Asked {
         self.header(CONTENT_TYPE).split(';').next().unwrap_or_default().trim()
     }
 
-    /// The name under which fields are owned.
+    /// The field manager of the request.
     fn manager(&self) -> String {
         match self.query.get("fieldManager") {
             "" => self.header(USER_AGENT).split('/').next().unwrap_or_default().chars().take(128).collect(),
@@ -73,7 +73,7 @@ impl Asked {
     }
 }
 
-/// Answers a request; every failure is a `Status`.
+/// Answers a request; every error is a `Status`.
 pub(crate) async fn serve(state: Arc<State>, certified: Option<User>, request: Request<Incoming>) -> Response<Body> {
     let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
     let response = match handle(&state, certified, request).await {
@@ -117,10 +117,10 @@ async fn handle(
 }
 
 async fn read(body: Incoming) -> Result<Bytes, Failure> {
-    match Limited::new(body, MOST).collect().await {
+    match Limited::new(body, MAX_BODY).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => {
-            let why = format!("Request entity too large: limit is {MOST}");
+            let why = format!("Request entity too large: limit is {MAX_BODY}");
             Err(Failure::new(413, "RequestEntityTooLarge", why))
         }
         Err(error) => Err(Failure::bad_request(format!("the body could not be read: {error}"))),
@@ -135,13 +135,13 @@ fn authenticate(state: &State, certified: Option<User>, headers: &HeaderMap) -> 
     match (certified, bearer) {
         (Some(user), _) => Ok(user),
         (None, Some(token)) => {
-            state.core.whose(token.trim(), &[]).map(|(user, _)| user).map_err(|_| Failure::unauthorized())
+            state.core.authenticate_token(token.trim(), &[]).map(|(user, _)| user).map_err(|_| Failure::unauthorized())
         }
         (None, None) => Ok(User::anonymous()),
     }
 }
 
-/// As whom somebody acts: as somebody else, if they ask for it and may.
+/// The user after impersonation, if the request asks for it and RBAC allows it.
 fn impersonate(state: &State, asked: &Asked) -> Result<User, Failure> {
     let (user, other) = (&asked.user, asked.header("impersonate-user"));
     if other.is_empty() {
@@ -165,7 +165,7 @@ fn impersonate(state: &State, asked: &Asked) -> Result<User, Failure> {
     Ok(becomes)
 }
 
-/// What a request wants to do.
+/// The attributes of a request for RBAC.
 fn access(asked: &Asked) -> Access {
     match &asked.target {
         Target::Path => {
@@ -183,7 +183,7 @@ fn access(asked: &Asked) -> Access {
     }
 }
 
-/// The one name that a list or a watch is about, if it selects by that: a role that names an object allows it.
+/// The name that the field selector of a list or a watch requires: a role may allow only that object.
 fn only_name(asked: &Asked) -> Option<String> {
     let fields = asked.query.get("fieldSelector");
     let name = fields.split(',').find_map(|field| field.strip_prefix("metadata.name="));

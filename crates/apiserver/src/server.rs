@@ -21,31 +21,31 @@ use crate::core::Core;
 use crate::local::Local;
 use crate::serve::{self, Backends, Never, State};
 use crate::snapshot::Disk;
-use crate::store::Shelves;
+use crate::store::Store;
 use crate::{bootstrap, controllers, snapshot, tls};
 
-/// How to start a server.
+/// Options of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to listen; port 0 takes any that is free.
+    /// Address to listen on; port 0 selects a free one.
     pub listen: SocketAddr,
-    /// Where certificates, keys and the snapshot are kept; nothing is kept without it.
+    /// Directory for certificates, keys and the snapshot; `None` keeps everything in memory only.
     pub data_dir: Option<PathBuf>,
-    /// The ranges of ClusterIPs, one a family, the preferred first.
+    /// Ranges of ClusterIPs, one for each family, the preferred one first.
     pub service_cidrs: Vec<IpNet>,
-    /// The ports of NodePort Services.
+    /// Range of ports for NodePort Services.
     pub node_ports: RangeInclusive<u16>,
-    /// Events kept for each resource, for watches that resume.
+    /// Number of events kept for each resource, for watches that resume.
     pub history: usize,
-    /// How often a quiet watch that asks for bookmarks gets one.
+    /// Interval of bookmarks on quiet watches that ask for them.
     pub bookmark_every: Duration,
-    /// Runs the controllers: EndpointSlices, workloads, namespaces, garbage collection.
+    /// Whether to run the controllers: EndpointSlices, workloads, namespaces, garbage collection.
     pub controllers: bool,
-    /// Takes the taint `not-ready` off Nodes that say that they are ready.
+    /// Whether to remove the taint `not-ready` from Nodes that report ready.
     pub ready_nodes: bool,
-    /// Where the Pod CIDRs of Nodes come from, one a family; without any, Nodes bring their own or have none.
+    /// Ranges for Pod CIDRs of Nodes, one for each family; if empty, Nodes set their own or have none.
     pub pod_cidrs: Vec<IpNet>,
-    /// More names and addresses for the server's certificate.
+    /// Additional names and addresses for the server's certificate.
     pub names: Vec<String>,
 }
 
@@ -66,28 +66,28 @@ impl Default for Options {
     }
 }
 
-/// Why a server did not start.
+/// The server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address is taken, or is not this machine's.
+    /// The address is in use, or not an address of this machine.
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] std::io::Error),
     /// Keys, certificates or the snapshot could not be read or written.
     #[error("cannot use the data directory {}", .0.display())]
     Data(PathBuf, #[source] Box<dyn std::error::Error + Send + Sync>),
-    /// Keys or certificates could not be made.
-    #[error("cannot make certificates")]
+    /// Keys or certificates could not be created.
+    #[error("cannot create certificates")]
     Certificates(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl StartError {
-    /// Whether it may help to try again.
+    /// Whether a retry may help.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Listen(_, error) if error.kind() == std::io::ErrorKind::AddrInUse)
     }
 }
 
-/// A running server; it ends when this is dropped, and saves what it has when it is stopped.
+/// A running server. It stops on drop; [`ApiServer::stop`] also saves its state.
 pub struct ApiServer {
     state: Arc<State>,
     address: SocketAddr,
@@ -98,7 +98,7 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts a server; it answers from then on.
+    /// Starts a server; it accepts connections on return.
     pub async fn start(options: Options) -> Result<Self, StartError> {
         let directory = options.data_dir.as_deref();
         let data = |error| match directory {
@@ -111,7 +111,7 @@ impl ApiServer {
         let authority = Authority::load(directory).map_err(data)?;
         let signer = Signer::load(directory).map_err(data)?;
         let allocator = Allocator::new(options.service_cidrs.clone(), options.node_ports.clone());
-        let core = Core::new(Shelves::new(options.history), allocator, signer, authority.pem.clone());
+        let core = Core::new(Store::new(options.history), allocator, signer, authority.pem.clone());
         let disk = directory.map(|directory| Disk::open(&core, directory)).transpose();
         let disk = disk.map_err(|error| data(error.into()))?;
         bootstrap::bootstrap(&core);
@@ -153,22 +153,22 @@ impl ApiServer {
         Ok(Self { state, address, authority, data_dir: options.data_dir, ending, tasks })
     }
 
-    /// Where the server is reached.
+    /// The URL of the server.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
-    /// The certificate of the authority that signed the server's.
+    /// The CA certificate of the server in PEM.
     pub fn ca_pem(&self) -> &str {
         &self.authority.pem
     }
 
-    /// A kubeconfig for the admin, who may do everything.
+    /// A kubeconfig for the admin, who has all rights.
     pub fn admin_kubeconfig(&self) -> Result<String, StartError> {
         self.kubeconfig("kubernetes-admin", Some("system:masters"))
     }
 
-    /// A kubeconfig with a client certificate for a user, in a group if one is named.
+    /// A kubeconfig with a client certificate for a user, with one group at most.
     pub fn kubeconfig(&self, user: &str, group: Option<&str>) -> Result<String, StartError> {
         let written = self.authority.kubeconfig(&self.url(), user, group);
         written.map_err(|error| StartError::Certificates(error.into()))
@@ -181,7 +181,7 @@ impl ApiServer {
             .map_err(|error| StartError::Data(path.to_owned(), error.into()))
     }
 
-    /// A token of a ServiceAccount, good for an hour.
+    /// A token of a ServiceAccount, valid for an hour.
     pub fn token_for(&self, namespace: &str, account: &str) -> Result<String, crate::Failure> {
         let core = &self.state.core;
         let accounts = core.builtin("", "serviceaccounts")?;
@@ -189,22 +189,22 @@ impl ApiServer {
         core.token(&account, &serde_json::Value::Null).map(|(token, _)| token)
     }
 
-    /// The API without a socket, as the admin.
+    /// The API without a socket, with the rights of the admin.
     pub fn local(&self) -> Local {
         Local::new(self.state.core.clone())
     }
 
-    /// Says where the Service (`namespace/name`) behind an APIService is reached.
+    /// Sets the address of the Service (`namespace/name`) behind an APIService.
     pub fn set_backend(&self, service: &str, url: http::Uri) {
         self.state.backends.set(service, url);
     }
 
-    /// Forgets the history, as the real server does every few minutes: watches of the past are told that it is gone.
+    /// Drops the history, as the real server does every few minutes: older watches get the error 410.
     pub fn compact(&self) {
         self.state.core.store.compact();
     }
 
-    /// Ends all connections, and writes a snapshot if there is a directory for it.
+    /// Closes all connections, and writes a snapshot if there is a data directory.
     pub async fn stop(mut self) -> std::io::Result<()> {
         self.ending.send_replace(true);
         for task in self.tasks.drain(..) {
@@ -225,9 +225,9 @@ impl Drop for ApiServer {
     }
 }
 
-/// Waits for the end of the server.
+/// Waits until the server stops.
 pub(crate) async fn ended(ending: &mut watch::Receiver<bool>) {
-    // A sender that is gone has ended too.
+    // A dropped sender has stopped too.
     let _ = ending.wait_for(|ending| *ending).await;
 }
 
@@ -238,9 +238,9 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, state: Arc<State>)
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => drop(connections.spawn(connection(stream, acceptor.clone(), state.clone()))),
-                // Out of descriptors, or the client has gone: the next may do.
+                // Out of file descriptors, or the client has disconnected: the next accept may succeed.
                 Err(error) => {
-                    tracing::warn!(%error, "a connection was not accepted");
+                    tracing::warn!(%error, "cannot accept a connection");
                     tokio::task::yield_now().await;
                 }
             },
@@ -252,12 +252,12 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, state: Arc<State>)
 }
 
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, state: Arc<State>) {
-    // Small answers leave at once.
+    // Small responses are sent at once.
     let _ = stream.set_nodelay(true);
     let stream = match acceptor.accept(stream).await {
         Ok(stream) => stream,
         Err(error) => {
-            tracing::debug!(%error, "a client did not get through TLS");
+            tracing::debug!(%error, "TLS handshake failed");
             return;
         }
     };
@@ -270,6 +270,6 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, state: Arc<State>)
     builder.http1().timer(TokioTimer::new());
     builder.http2().timer(TokioTimer::new()).max_concurrent_streams(2000).adaptive_window(true);
     if let Err(error) = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
-        tracing::debug!(%error, "a connection ended");
+        tracing::debug!(%error, "connection ended");
     }
 }

@@ -1,7 +1,7 @@
-//! What is kept on disk: a snapshot of every object, and a journal of what happened since.
+//! The state on disk: a snapshot of every object, and a journal of later changes.
 //!
-//! The journal follows the store like a watcher, a moment behind: a server that is killed has lost that moment at most. When it
-//! has grown as large as the snapshot, a new snapshot takes the place of both.
+//! The journal follows the store like a watcher, with a short delay: a server that is killed loses the changes of that
+//! delay at most. When the journal is as large as the snapshot, a new snapshot replaces both.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,44 +18,44 @@ use crate::core::Core;
 use crate::store::{Change, Event};
 use crate::value::text;
 
-/// Every object, a line each.
+/// Every object, one in each line.
 const SNAPSHOT: &str = "snapshot.jsonl";
-/// Every change since, a line each.
+/// Every change since the snapshot, one in each line.
 const JOURNAL: &str = "journal.jsonl";
-/// A journal that is smaller is left to grow.
-const SMALL: u64 = 16 << 20;
-/// Revisions that are skipped after an end without notice, so that none is used for two things.
-const LOST: u64 = 1_000_000;
-/// How soon a disk that failed is tried again.
-const AGAIN: Duration = Duration::from_secs(5);
+/// Smaller journals are not compacted.
+const MIN_COMPACTED: u64 = 16 << 20;
+/// Revisions that are skipped after a crash, so that none is used twice.
+const SKIPPED_REVISIONS: u64 = 1_000_000;
+/// Delay before a retry after a disk error.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// The files of a server.
 pub(crate) struct Disk {
     directory: PathBuf,
     journal: BufWriter<File>,
-    /// Up to here everything is on disk.
+    /// All changes up to this revision are on disk.
     revision: u64,
     written: u64,
-    /// The size of the last snapshot.
+    /// Size of the last snapshot in bytes.
     snapshot: u64,
 }
 
 impl Disk {
-    /// Reads what there is into the store, and starts anew from it.
+    /// Reads the files into the store, and begins a new snapshot and journal.
     pub(crate) fn open(core: &Core, directory: &Path) -> io::Result<Self> {
         read(core, directory)?;
         Self::begin(core, directory)
     }
 
-    /// Writes a snapshot, whole or not at all, and begins a journal.
+    /// Writes a snapshot atomically, and begins a journal.
     fn begin(core: &Core, directory: &Path) -> io::Result<Self> {
-        let (revision, shelves) = core.store.dump();
+        let (revision, group_resources) = core.store.dump();
         let new = directory.join("snapshot.new");
         let mut file = BufWriter::new(crate::auth::create_private(&new)?);
         writeln!(file, "{}", json!({"revision": revision}))?;
-        for (shelf, objects) in shelves {
+        for (group_resource, objects) in group_resources {
             for (key, stored) in objects {
-                write!(file, "{{\"shelf\":{},\"key\":{},\"object\":", json!(*shelf), json!(*key))?;
+                write!(file, "{{\"shelf\":{},\"key\":{},\"object\":", json!(*group_resource), json!(*key))?;
                 file.write_all(&stored.bytes)?;
                 file.write_all(b"}\n")?;
             }
@@ -64,23 +64,23 @@ impl Disk {
         file.get_ref().sync_all()?;
         let snapshot = file.get_ref().metadata()?.len();
         std::fs::rename(new, directory.join(SNAPSHOT))?;
-        // Killed before this, the server finds a journal of which it has everything already.
+        // If the server is killed before this, the old journal has only changes that are in the snapshot.
         let journal = BufWriter::new(crate::auth::create_private(&directory.join(JOURNAL))?);
         Ok(Self { directory: directory.to_owned(), journal, revision, written: 0, snapshot })
     }
 
-    /// Writes down what happened since the last time.
+    /// Appends the changes since the last call.
     fn catch_up(&mut self, core: &Core) -> io::Result<()> {
         let behind = match core.store.all_since(self.revision) {
-            Ok((events, revision)) if self.written < SMALL.max(self.snapshot) => {
-                for (shelf, event) in &events {
-                    self.append(shelf, event)?;
+            Ok((events, revision)) if self.written < MIN_COMPACTED.max(self.snapshot) => {
+                for (group_resource, event) in &events {
+                    self.append(group_resource, event)?;
                 }
                 self.journal.flush()?;
                 self.revision = revision;
                 false
             }
-            // Too far behind, or too long a journal.
+            // Too far behind, or the journal is too long.
             _ => true,
         };
         if behind {
@@ -89,8 +89,8 @@ impl Disk {
         Ok(())
     }
 
-    fn append(&mut self, shelf: &str, event: &Event) -> io::Result<()> {
-        let head = format!("{{\"shelf\":{},\"key\":{},\"object\":", json!(shelf), json!(*event.key));
+    fn append(&mut self, group_resource: &str, event: &Event) -> io::Result<()> {
+        let head = format!("{{\"shelf\":{},\"key\":{},\"object\":", json!(group_resource), json!(*event.key));
         let tail = if event.change == Change::Deleted { ",\"gone\":true}\n" } else { "}\n" };
         for part in [head.as_bytes(), &event.object.bytes, tail.as_bytes()] {
             self.journal.write_all(part)?;
@@ -100,7 +100,7 @@ impl Disk {
     }
 }
 
-/// Keeps the disk up to date until the server ends.
+/// Follows the store until the server stops.
 pub(crate) async fn follow(core: Arc<Core>, mut disk: Disk, mut ending: watch::Receiver<bool>) {
     let mut writes = core.store.writes();
     loop {
@@ -114,10 +114,10 @@ pub(crate) async fn follow(core: Arc<Core>, mut disk: Disk, mut ending: watch::R
         disk = back;
         if let Err(error) = result {
             let directory = disk.directory.display();
-            tracing::error!(%error, %directory, "what changed is not on disk: trying again in {AGAIN:?}");
-            // Half a line may be in the journal.
+            tracing::error!(%error, %directory, "cannot write changes to disk, retrying in {RETRY_DELAY:?}");
+            // The last line of the journal may be incomplete.
             disk.written = u64::MAX;
-            let again = Instant::now() + AGAIN;
+            let again = Instant::now() + RETRY_DELAY;
             tokio::select! {
                 () = sleep_until(again) => continue,
                 () = crate::server::ended(&mut ending) => return,
@@ -130,13 +130,13 @@ pub(crate) async fn follow(core: Arc<Core>, mut disk: Disk, mut ending: watch::R
     }
 }
 
-/// Leaves a snapshot of the end, and no journal: nothing was lost.
+/// Writes a final snapshot without a journal: a clean shutdown.
 pub(crate) fn close(core: &Core, directory: &Path) -> io::Result<()> {
     Disk::begin(core, directory)?;
     std::fs::remove_file(directory.join(JOURNAL))
 }
 
-/// Reads the snapshot and the journal; what is not there holds nothing.
+/// Reads the snapshot and the journal; missing files count as empty.
 fn read(core: &Core, directory: &Path) -> io::Result<()> {
     let mut lines = lines(&directory.join(SNAPSHOT))?.into_iter().flatten();
     let head = lines.next().transpose()?.unwrap_or_default();
@@ -148,15 +148,16 @@ fn read(core: &Core, directory: &Path) -> io::Result<()> {
     if let Some(journal) = whole_lines(&directory.join(JOURNAL))? {
         for line in journal {
             let at = text(&line, "object.metadata.resourceVersion").parse().unwrap_or(0);
-            // What happened before the snapshot is in it.
+            // Earlier changes are in the snapshot.
             if at > revision {
                 revision = at;
                 apply(&mut objects, line);
             }
         }
-        revision += LOST;
+        revision += SKIPPED_REVISIONS;
     }
-    core.store.restore(revision, objects.into_iter().map(|((shelf, key), object)| (shelf, key, object)));
+    core.store
+        .restore(revision, objects.into_iter().map(|((group_resource, key), object)| (group_resource, key, object)));
     core.refresh();
     Ok(())
 }
@@ -184,7 +185,7 @@ fn lines(path: &Path) -> io::Result<Option<Lines>> {
     }
 }
 
-/// The lines of a journal up to the one that was being written when the server was killed.
+/// The complete lines of a journal: the last one may be cut if the server was killed.
 fn whole_lines(path: &Path) -> io::Result<Option<impl Iterator<Item = Value>>> {
     Ok(lines(path)?.map(|lines| lines.map_while(Result::ok)))
 }

@@ -1,7 +1,7 @@
 //! Objects by resource, namespace and name, with one counter of revisions and a bounded history for watches.
 //!
-//! An object is kept as the bytes of its JSON, once: the same bytes are what a get returns, what lists are joined from and
-//! what watchers are sent, since an object's bytes are a slice of the watch event that announced it.
+//! An object is stored once, as the bytes of its JSON: gets return them, lists are joined from them, and watches send
+//! them, because they are a slice of the watch event that announced the object.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -24,40 +24,40 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// The object; what is stored is JSON that this program wrote.
+    /// The object as a value. The stored bytes are JSON that this program wrote.
     pub(crate) fn value(&self) -> Value {
         serde_json::from_slice(&self.bytes).unwrap_or_default()
     }
 }
 
-/// Under which condition a write is carried out.
+/// The precondition of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Expect {
     Absent,
     Revision(u64),
 }
 
-/// Why a write was not carried out: the object is not as expected.
+/// A write failed because its precondition does not hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Unexpected;
 
-/// Why events cannot be had: they are no longer kept. The oldest revision from which one can start.
+/// The requested events are no longer in the history. Contains the oldest revision from which events can be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Compacted {
     pub(crate) oldest: u64,
 }
 
-struct Shelf {
+struct ResourceStore {
     objects: BTreeMap<Box<str>, Stored>,
     history: VecDeque<Arc<Event>>,
-    /// Bytes of the objects in the history.
+    /// Size of the events in the history in bytes.
     held: usize,
-    /// Revision of the last event that is no longer kept.
+    /// Revision of the last event that is no longer in the history.
     floor: u64,
     latest: watch::Sender<u64>,
 }
 
-impl Shelf {
+impl ResourceStore {
     fn new(floor: u64) -> Self {
         Self { objects: BTreeMap::new(), history: VecDeque::new(), held: 0, floor, latest: watch::Sender::new(floor) }
     }
@@ -65,55 +65,55 @@ impl Shelf {
 
 struct Inner {
     revision: u64,
-    /// Nothing is known of what happened up to here: it was before the snapshot.
-    dawn: u64,
-    shelves: BTreeMap<Arc<str>, Shelf>,
+    /// Revision of the snapshot that was read at start; the history begins here.
+    first_revision: u64,
+    resources: BTreeMap<Arc<str>, ResourceStore>,
 }
 
 impl Inner {
-    fn shelf(&mut self, name: &Arc<str>) -> &mut Shelf {
-        let dawn = self.dawn;
-        self.shelves.entry(name.clone()).or_insert_with(|| Shelf::new(dawn))
+    fn resource(&mut self, name: &Arc<str>) -> &mut ResourceStore {
+        let first_revision = self.first_revision;
+        self.resources.entry(name.clone()).or_insert_with(|| ResourceStore::new(first_revision))
     }
 }
 
-/// Bytes of objects that the history of a resource holds at most: large objects are forgotten sooner.
-const HELD: usize = 64 << 20;
+/// Maximum size of the history of a resource in bytes: with large objects it has fewer events.
+const MAX_HISTORY_BYTES: usize = 64 << 20;
 
 /// All objects of a server.
-pub(crate) struct Shelves {
+pub(crate) struct Store {
     inner: RwLock<Inner>,
-    /// Events kept for each resource.
+    /// Maximum number of events in the history of each resource.
     kept: usize,
-    /// Bytes of their objects kept for each resource.
+    /// Maximum size of the history of each resource in bytes.
     held: usize,
-    /// The revision of the latest write of any resource.
+    /// Revision of the latest write to any resource.
     writes: watch::Sender<u64>,
 }
 
-/// What happened to which resource.
-pub(crate) type Happened = (Arc<str>, Arc<Event>);
+/// An event with the name of its resource.
+pub(crate) type ResourceEvent = (Arc<str>, Arc<Event>);
 
-/// A resource and its objects by key.
-pub(crate) type Dumped = (Arc<str>, Vec<(Box<str>, Stored)>);
+/// The name of a resource, and its objects by key.
+pub(crate) type ResourceDump = (Arc<str>, Vec<(Box<str>, Stored)>);
 
 /// A page of a list.
 pub(crate) struct Page {
     pub(crate) revision: u64,
     pub(crate) objects: Vec<(Box<str>, Stored)>,
-    /// How many objects come after those.
+    /// Number of objects after this page.
     pub(crate) left: usize,
 }
 
-impl Shelves {
+impl Store {
     pub(crate) fn new(kept: usize) -> Self {
-        Self::bounded(kept, HELD)
+        Self::bounded(kept, MAX_HISTORY_BYTES)
     }
 
     fn bounded(kept: usize, held: usize) -> Self {
         Self {
             held,
-            inner: RwLock::new(Inner { revision: 1, dawn: 0, shelves: BTreeMap::new() }),
+            inner: RwLock::new(Inner { revision: 1, first_revision: 0, resources: BTreeMap::new() }),
             kept: kept.max(1),
             writes: watch::Sender::new(1),
         }
@@ -132,21 +132,21 @@ impl Shelves {
         self.read().revision
     }
 
-    pub(crate) fn get(&self, shelf: &str, key: &str) -> Option<Stored> {
-        self.read().shelves.get(shelf)?.objects.get(key).cloned()
+    pub(crate) fn get(&self, group_resource: &str, key: &str) -> Option<Stored> {
+        self.read().resources.get(group_resource)?.objects.get(key).cloned()
     }
 
-    /// Writes an object, which gets its revision, if what is there is as expected.
+    /// Writes an object and sets its revision, if the precondition holds.
     pub(crate) fn put(
         &self,
-        shelf: &Arc<str>,
+        group_resource: &Arc<str>,
         key: &str,
         object: &mut Value,
         on: Expect,
     ) -> Result<Stored, Unexpected> {
         let mut inner = self.write();
         let next = inner.revision + 1;
-        let place = inner.shelf(shelf);
+        let place = inner.resource(group_resource);
         let before = place.objects.get(key).cloned();
         match (&before, on) {
             (None, Expect::Absent) => {}
@@ -163,11 +163,17 @@ impl Shelves {
         Ok(stored)
     }
 
-    /// Removes an object; `last` is how watchers see it go.
-    pub(crate) fn remove(&self, shelf: &str, key: &str, last: &mut Value, at: u64) -> Result<Stored, Unexpected> {
+    /// Removes an object; `last` is the object for the watch event.
+    pub(crate) fn remove(
+        &self,
+        group_resource: &str,
+        key: &str,
+        last: &mut Value,
+        at: u64,
+    ) -> Result<Stored, Unexpected> {
         let mut inner = self.write();
-        let Inner { revision, shelves, .. } = &mut *inner;
-        let place = shelves.get_mut(shelf).ok_or(Unexpected)?;
+        let Inner { revision, resources, .. } = &mut *inner;
+        let place = resources.get_mut(group_resource).ok_or(Unexpected)?;
         let before = place.objects.get(key).filter(|object| object.revision == at).cloned().ok_or(Unexpected)?;
         *revision += 1;
         place.objects.remove(key);
@@ -180,7 +186,7 @@ impl Shelves {
 
     fn record(
         &self,
-        shelf: &mut Shelf,
+        resource: &mut ResourceStore,
         change: Change,
         key: &str,
         object: Stored,
@@ -189,35 +195,41 @@ impl Shelves {
     ) {
         let revision = object.revision;
         let event = Event::new(change, key, object, before, frame);
-        shelf.held += event.frame.len();
-        shelf.history.push_back(Arc::new(event));
-        while shelf.history.len() > self.kept || (shelf.held > self.held && shelf.history.len() > 1) {
-            let Some(oldest) = shelf.history.pop_front() else { break };
-            shelf.held -= oldest.frame.len();
-            shelf.floor = oldest.object.revision;
+        resource.held += event.frame.len();
+        resource.history.push_back(Arc::new(event));
+        while resource.history.len() > self.kept || (resource.held > self.held && resource.history.len() > 1) {
+            let Some(oldest) = resource.history.pop_front() else { break };
+            resource.held -= oldest.frame.len();
+            resource.floor = oldest.object.revision;
         }
-        shelf.latest.send_replace(revision);
+        resource.latest.send_replace(revision);
         self.writes.send_replace(revision);
     }
 
-    /// Forgets the history up to now: lists and watches of a time before the last change of a resource start anew.
+    /// Drops the history: lists and watches at earlier revisions must start again.
     pub(crate) fn compact(&self) {
-        for shelf in self.write().shelves.values_mut() {
-            shelf.floor = shelf.history.back().map_or(shelf.floor, |event| event.object.revision);
-            shelf.history.clear();
-            shelf.held = 0;
+        for resource in self.write().resources.values_mut() {
+            resource.floor = resource.history.back().map_or(resource.floor, |event| event.object.revision);
+            resource.history.clear();
+            resource.held = 0;
         }
     }
 
-    /// The objects whose keys start with `prefix`, after the key `after`, as they were at revision `at` or as they are.
-    pub(crate) fn list(&self, shelf: &str, prefix: &str, after: &str, at: Option<u64>) -> Result<Page, Compacted> {
-        self.page(shelf, prefix, after, at, usize::MAX)
+    /// The objects with keys that start with `prefix`, after the key `after`, at revision `at` or now.
+    pub(crate) fn list(
+        &self,
+        group_resource: &str,
+        prefix: &str,
+        after: &str,
+        at: Option<u64>,
+    ) -> Result<Page, Compacted> {
+        self.page(group_resource, prefix, after, at, usize::MAX)
     }
 
     /// The first `most` objects of a list.
     pub(crate) fn page(
         &self,
-        shelf: &str,
+        group_resource: &str,
         prefix: &str,
         after: &str,
         at: Option<u64>,
@@ -225,7 +237,7 @@ impl Shelves {
     ) -> Result<Page, Compacted> {
         let inner = self.read();
         let revision = inner.revision;
-        let Some(place) = inner.shelves.get(shelf) else {
+        let Some(place) = inner.resources.get(group_resource) else {
             return Ok(Page { revision: at.unwrap_or(revision), objects: Vec::new(), left: 0 });
         };
         let from = if after.is_empty() { Bound::Included(prefix) } else { Bound::Excluded(after) };
@@ -239,7 +251,7 @@ impl Shelves {
         if at < place.floor {
             return Err(Compacted { oldest: place.floor });
         }
-        // Undo what happened since, the latest first.
+        // Undo later events, the latest first.
         let mut objects: BTreeMap<_, _> = current.collect();
         for event in place.history.iter().rev().take_while(|event| event.object.revision > at) {
             if !event.key.starts_with(prefix) || (!after.is_empty() && *event.key <= *after) {
@@ -254,35 +266,40 @@ impl Shelves {
         Ok(Page { revision: at, objects: objects.into_iter().take(most).collect(), left })
     }
 
-    /// How many objects a resource has.
-    pub(crate) fn count(&self, shelf: &str) -> usize {
-        self.read().shelves.get(shelf).map_or(0, |shelf| shelf.objects.len())
+    /// Number of objects of a resource.
+    pub(crate) fn count(&self, group_resource: &str) -> usize {
+        self.read().resources.get(group_resource).map_or(0, |resource| resource.objects.len())
     }
 
-    /// Says when anything changes.
+    /// Notifies about every write, with its revision.
     pub(crate) fn writes(&self) -> watch::Receiver<u64> {
         self.writes.subscribe()
     }
 
-    /// The names of all resources that have been used.
-    pub(crate) fn shelves(&self) -> Vec<Arc<str>> {
-        self.read().shelves.keys().cloned().collect()
+    /// The names of all resources that were ever written or watched.
+    pub(crate) fn group_resources(&self) -> Vec<Arc<str>> {
+        self.read().resources.keys().cloned().collect()
     }
 
     /// The revision of the latest change of a resource.
-    pub(crate) fn latest(&self, shelf: &str) -> u64 {
-        self.read().shelves.get(shelf).map_or(0, |shelf| *shelf.latest.borrow())
+    pub(crate) fn latest(&self, group_resource: &str) -> u64 {
+        self.read().resources.get(group_resource).map_or(0, |resource| *resource.latest.borrow())
     }
 
-    /// Says when the resource changes; holds the revision of its latest change.
-    pub(crate) fn subscribe(&self, shelf: &Arc<str>) -> watch::Receiver<u64> {
-        self.write().shelf(shelf).latest.subscribe()
+    /// Notifies about changes of a resource, with the revision of the latest.
+    pub(crate) fn subscribe(&self, group_resource: &Arc<str>) -> watch::Receiver<u64> {
+        self.write().resource(group_resource).latest.subscribe()
     }
 
-    /// Up to `most` events after a revision, and the revision up to which that is all there is.
-    pub(crate) fn since(&self, shelf: &str, after: u64, most: usize) -> Result<(Vec<Arc<Event>>, u64), Compacted> {
+    /// Up to `most` events after a revision, and the revision up to which they are complete.
+    pub(crate) fn since(
+        &self,
+        group_resource: &str,
+        after: u64,
+        most: usize,
+    ) -> Result<(Vec<Arc<Event>>, u64), Compacted> {
         let inner = self.read();
-        let Some(place) = inner.shelves.get(shelf) else { return Ok((Vec::new(), inner.revision)) };
+        let Some(place) = inner.resources.get(group_resource) else { return Ok((Vec::new(), inner.revision)) };
         if after < place.floor {
             return Err(Compacted { oldest: place.floor });
         }
@@ -295,49 +312,49 @@ impl Shelves {
         Ok((events, upto))
     }
 
-    /// All events of all resources after a revision, in order, and the revision up to which that is all there is.
-    pub(crate) fn all_since(&self, after: u64) -> Result<(Vec<Happened>, u64), Compacted> {
+    /// All events of all resources after a revision, in order, and the revision up to which they are complete.
+    pub(crate) fn all_since(&self, after: u64) -> Result<(Vec<ResourceEvent>, u64), Compacted> {
         let inner = self.read();
         let mut all = Vec::new();
-        for (name, shelf) in &inner.shelves {
-            if after < shelf.floor {
-                return Err(Compacted { oldest: shelf.floor });
+        for (name, resource) in &inner.resources {
+            if after < resource.floor {
+                return Err(Compacted { oldest: resource.floor });
             }
-            let start = shelf.history.partition_point(|event| event.object.revision <= after);
-            all.extend(shelf.history.iter().skip(start).map(|event| (name.clone(), event.clone())));
+            let start = resource.history.partition_point(|event| event.object.revision <= after);
+            all.extend(resource.history.iter().skip(start).map(|event| (name.clone(), event.clone())));
         }
         all.sort_by_key(|(_, event)| event.object.revision);
         Ok((all, inner.revision))
     }
 
-    /// Everything, for a snapshot: the revision, and the objects by shelf and key.
-    pub(crate) fn dump(&self) -> (u64, Vec<Dumped>) {
+    /// All objects for a snapshot, by resource and key, and the revision.
+    pub(crate) fn dump(&self) -> (u64, Vec<ResourceDump>) {
         let inner = self.read();
-        let shelf = |(name, shelf): (&Arc<str>, &Shelf)| {
-            (name.clone(), shelf.objects.iter().map(|(key, object)| (key.clone(), object.clone())).collect())
+        let dump = |(name, resource): (&Arc<str>, &ResourceStore)| {
+            (name.clone(), resource.objects.iter().map(|(key, object)| (key.clone(), object.clone())).collect())
         };
-        (inner.revision, inner.shelves.iter().map(shelf).collect())
+        (inner.revision, inner.resources.iter().map(dump).collect())
     }
 
-    /// Puts back what [`Shelves::dump`] gave; watches from before start anew.
+    /// Restores the result of [`Store::dump`]; watches at earlier revisions must start again.
     pub(crate) fn restore(&self, revision: u64, objects: impl Iterator<Item = (Arc<str>, Box<str>, Value)>) {
         let mut inner = self.write();
         inner.revision = inner.revision.max(revision);
-        inner.dawn = inner.revision;
-        for (shelf, key, object) in objects {
+        inner.first_revision = inner.revision;
+        for (group_resource, key, object) in objects {
             let revision = crate::value::text(&object, "metadata.resourceVersion").parse().unwrap_or(revision);
             let (_, bytes) = encode(Change::Added, &object);
-            inner.shelf(&shelf).objects.insert(key, Stored { revision, bytes });
+            inner.resource(&group_resource).objects.insert(key, Stored { revision, bytes });
         }
     }
 
-    /// Forgets a resource and all its objects, and ends its watches: for custom resources that are gone.
-    pub(crate) fn drop_shelf(&self, shelf: &str) {
+    /// Drops a resource with all its objects and ends its watches, after its definition was deleted.
+    pub(crate) fn drop_resource(&self, group_resource: &str) {
         let mut inner = self.write();
         let revision = inner.revision;
-        if let Some(place) = inner.shelves.get_mut(shelf) {
-            // Should the resource come back, nobody goes on where they were.
-            *place = Shelf::new(revision);
+        if let Some(place) = inner.resources.get_mut(group_resource) {
+            // If the resource is defined again, watches cannot resume.
+            *place = ResourceStore::new(revision);
         }
     }
 }

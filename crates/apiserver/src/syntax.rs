@@ -1,6 +1,6 @@
-//! What is wrong with text that is not JSON, in the words of the real server.
+//! Errors of invalid JSON, with the messages of the real server.
 
-/// Says what was found and where.
+/// The message for a syntax error.
 pub(crate) fn syntax(body: &[u8], error: &serde_json::Error) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_said_with_the_place() {
+    fn messages_name_the_character_and_the_context() {
         for (body, message) in [
             ("{\"a\"", "unexpected end of JSON input"),
             ("{a: 1}", "invalid character 'a' looking for beginning of object key string"),

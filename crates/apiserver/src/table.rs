@@ -9,7 +9,7 @@ pub(crate) mod columns;
 mod duration;
 pub(crate) use duration::age;
 
-/// How much of the object each row carries.
+/// How much of the object each row contains.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Include {
     None,
@@ -20,7 +20,7 @@ pub(crate) enum Include {
 /// A table of objects; `metadata` is that of the list.
 pub(crate) fn table(resource: &Resource, objects: &[Value], metadata: Value, include: Include, headers: bool) -> Value {
     let rows: Vec<_> = objects.iter().map(|object| row(resource, object, include)).collect();
-    // What is served by the part for definitions has no rows where others have none in them.
+    // Resources of the apiextensions server have `null` instead of an empty list of rows.
     let bare = resource.custom.is_some() || resource.group == "apiextensions.k8s.io";
     let rows = if rows.is_empty() && bare { Value::Null } else { rows.into() };
     let headers = if headers { definitions(resource) } else { Value::Null };
@@ -34,8 +34,8 @@ fn row(resource: &Resource, object: &Value, include: Include) -> Value {
             .collect(),
         None => {
             let mut kept = object.clone();
-            if let Some(twin) = resource.twin {
-                twin.keep(&mut kept);
+            if let Some(alias) = resource.alias {
+                alias.keep(&mut kept);
             }
             resource.rules.columns.iter().map(|column| (column.cell)(&kept)).collect()
         }
@@ -55,12 +55,12 @@ fn row(resource: &Resource, object: &Value, include: Include) -> Value {
     row
 }
 
-/// Only the metadata of an object.
+/// The metadata of an object, as `PartialObjectMetadata`.
 pub(crate) fn partial(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": at(object, "metadata")})
 }
 
-/// A label selector as text; empty when it selects everything.
+/// A label selector as text; empty if it selects everything.
 pub(crate) fn selector_text(selector: &Value) -> String {
     match columns::selector(selector).as_str() {
         None | Some("<none>") => String::new(),
@@ -111,7 +111,7 @@ fn custom_cell(column: &Value, object: &Value) -> Value {
     }
 }
 
-/// Follows a simple JSONPath: fields, indices, `[*]`, and `[?(@.a=="b")]`.
+/// Evaluates a simple JSONPath: fields, indices, `[*]`, and `[?(@.a=="b")]`.
 pub(crate) fn json_path(object: &Value, path: &str) -> Option<Value> {
     let mut found = vec![object];
     let mut rest = path.trim();
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_of_columns_are_followed() {
+    fn json_paths_of_columns_are_evaluated() {
         let object =
             json!({"spec": {"a": [{"n": "x", "v": 1}, {"n": "y", "v": 2}]}, "metadata": {"labels": {"a.b/c": "z"}}});
         assert_eq!(json_path(&object, ".spec.a[1].v"), Some(json!(2)));

@@ -1,4 +1,4 @@
-//! TLS, both ways.
+//! TLS of the server, and of its connections to backends.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-/// What the server shows, and whom it believes: clients may show a certificate of the authority, or none.
+/// The TLS configuration of the server: clients may present a certificate of the CA, or none.
 pub(crate) fn server(authority: &Authority, names: &[String]) -> Result<ServerConfig, Failed> {
     let identity = authority.server(names)?;
     let mut roots = RootCertStore::empty();
@@ -33,13 +33,13 @@ pub(crate) fn server(authority: &Authority, names: &[String]) -> Result<ServerCo
     Ok(config)
 }
 
-/// Believes certificates of an authority (PEM in base64), or any when that is asked for; shows who it is.
+/// The TLS configuration for a backend with a CA (PEM in base64), or without verification; presents `identity`.
 pub(crate) fn client(ca: &str, insecure: bool, identity: &Identity) -> Result<ClientConfig, Failed> {
     let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     let chain = vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes())?];
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?;
     if insecure {
-        let verifier = Arc::new(Anybody(provider()));
+        let verifier = Arc::new(NoVerification(provider()));
         return Ok(config.dangerous().with_custom_certificate_verifier(verifier).with_client_auth_cert(chain, key)?);
     }
     let mut roots = RootCertStore::empty();
@@ -50,11 +50,11 @@ pub(crate) fn client(ca: &str, insecure: bool, identity: &Identity) -> Result<Cl
     Ok(config.with_root_certificates(roots).with_client_auth_cert(chain, key)?)
 }
 
-/// For APIServices with `insecureSkipTLSVerify`.
+/// Accepts any certificate, for APIServices with `insecureSkipTLSVerify`.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct NoVerification(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for NoVerification {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

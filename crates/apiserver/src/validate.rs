@@ -1,4 +1,4 @@
-//! What makes an object invalid, in the words of the real server.
+//! Validation of built-in kinds, with the messages of the real server.
 
 use std::net::IpAddr;
 
@@ -25,21 +25,21 @@ pub(crate) use workload::{selector_update, workload};
 
 const CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
-/// A list of what is wrong.
+/// Validation errors of an object.
 pub(crate) type Errors = Vec<FieldError>;
 
-/// Nothing to object to.
+/// For kinds without validation.
 pub(crate) fn none(_: &Value, _: &mut Errors) {}
 
-/// Nothing to object to in a change.
+/// For kinds without validation of changes.
 pub(crate) fn no_update(_: &Value, _: &Value, _: &mut Errors) {}
 
-/// Nothing to say of an object that is good.
+/// For kinds without warnings.
 pub(crate) fn no_warnings(_: &Value) -> Vec<String> {
     Vec::new()
 }
 
-/// Checks what all objects have in common.
+/// Validates the metadata that all objects share.
 pub(crate) fn metadata(object: &Value, namespaced: bool, rule: NameRule, errors: &mut Errors) {
     let (name, prefix) = (text(object, "metadata.name"), text(object, "metadata.generateName"));
     if !prefix.is_empty() {
@@ -80,11 +80,15 @@ pub(crate) fn metadata(object: &Value, namespaced: bool, rule: NameRule, errors:
     let owners = items(object, "metadata.ownerReferences");
     let mut controllers = owners.iter().filter(|owner| at(owner, "controller") == true);
     if let (Some(one), Some(other)) = (controllers.next(), controllers.next()) {
-        let shown: Vec<_> = owners.iter().map(shown_owner).collect();
+        let rendered: Vec<_> = owners.iter().map(render_owner).collect();
         let [one, other] = [one, other].map(|owner| format!("{}/{}", text(owner, "kind"), text(owner, "name")));
         let what = "Only one reference can have Controller set to true. Found \"true\" in references for";
         let why = &format!("{what} {one} and {other}");
-        errors.push(FieldError::invalid_shown("metadata.ownerReferences", &format!("[{}]", shown.join(",")), why));
+        errors.push(FieldError::invalid_rendered(
+            "metadata.ownerReferences",
+            &format!("[{}]", rendered.join(",")),
+            why,
+        ));
     }
     for finalizer in items(object, "metadata.finalizers") {
         for why in names::qualified_name(finalizer.as_str().unwrap_or_default()) {
@@ -100,14 +104,14 @@ pub(crate) fn metadata(object: &Value, namespaced: bool, rule: NameRule, errors:
     }
 }
 
-/// A reference to an owner the way Go shows it: in the order of its fields.
-fn shown_owner(owner: &Value) -> String {
+/// An owner reference in the format of Go: in the order of its fields.
+fn render_owner(owner: &Value) -> String {
     let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"].into_iter();
     let given = fields.filter_map(|key| Some(format!("{key:?}:{}", owner.get(key)?)));
     format!("{{{}}}", given.collect::<Vec<_>>().join(","))
 }
 
-/// Checks labels wherever they are.
+/// Validates labels at any path.
 pub(crate) fn labels(labels: &Value, field: &str, errors: &mut Errors) {
     for (key, value) in labels.as_object().into_iter().flatten() {
         for why in names::label_key(key) {
@@ -132,7 +136,7 @@ fn annotations(annotations: &Value, errors: &mut Errors) {
     }
 }
 
-/// Checks what never changes in an object's metadata.
+/// Validates the immutable fields of an object's metadata.
 pub(crate) fn metadata_update(new: &Value, old: &Value, errors: &mut Errors) {
     for key in ["name", "namespace", "uid", "creationTimestamp"] {
         let path = format!("metadata.{key}");
@@ -142,7 +146,7 @@ pub(crate) fn metadata_update(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// Nobody can hold on to what is being deleted who did not before.
+/// An object that is being deleted gets no new finalizers.
 pub(crate) fn no_new_finalizers(new: &Value, old: &Value, errors: &mut Errors) {
     let before = items(old, "metadata.finalizers");
     let added: Vec<_> = items(new, "metadata.finalizers")
@@ -153,17 +157,17 @@ pub(crate) fn no_new_finalizers(new: &Value, old: &Value, errors: &mut Errors) {
     if !at(old, "metadata.deletionTimestamp").is_null() && !added.is_empty() {
         let why = "no new finalizers can be added if the object is being deleted, found new finalizers";
         let error = FieldError::forbidden("metadata.finalizers", &format!("{why} []string{{{}}}", added.join(", ")));
-        // The real server looks twice, and gives the cause twice.
+        // The real server validates twice, and reports the cause twice.
         errors.extend([error.clone(), error]);
     }
 }
 
-/// A field that was changed and may not be.
+/// The error for a changed immutable field.
 pub(crate) fn immutable(field: &str, value: &Value) -> FieldError {
     FieldError::invalid(field, value, "field is immutable")
 }
 
-/// Checks a label selector.
+/// Validates a label selector.
 pub(crate) fn label_selector(selector: &Value, field: &str, errors: &mut Errors) {
     labels(at(selector, "matchLabels"), &format!("{field}.matchLabels"), errors);
     for (index, term) in items(selector, "matchExpressions").iter().enumerate() {
@@ -196,7 +200,7 @@ pub(crate) fn label_selector(selector: &Value, field: &str, errors: &mut Errors)
     }
 }
 
-/// An address; what is none is noted.
+/// Parses an address; reports an invalid one.
 pub(crate) fn address_of(value: &Value, field: impl Into<String>, errors: &mut Errors) -> Option<IpAddr> {
     let address = value.as_str().unwrap_or_default().parse().ok();
     if address.is_none() {
@@ -206,7 +210,7 @@ pub(crate) fn address_of(value: &Value, field: impl Into<String>, errors: &mut E
     address
 }
 
-/// An address that others may send to must not mean something special.
+/// Addresses of endpoints must not be loopback, link-local, multicast or unspecified.
 pub(crate) fn ordinary(address: IpAddr, value: &Value, field: &str, errors: &mut Errors) {
     let link_local = match address {
         IpAddr::V4(address) => address.is_link_local(),
@@ -235,14 +239,14 @@ pub(crate) fn ordinary(address: IpAddr, value: &Value, field: &str, errors: &mut
     }
 }
 
-/// A number that must be a port.
+/// Validates a port number.
 pub(crate) fn port(value: &Value, field: impl Into<String>, errors: &mut Errors) {
     if !value.as_i64().is_some_and(|port| (1..=65535).contains(&port)) {
         errors.push(FieldError::invalid(field, value, "must be between 1 and 65535, inclusive"));
     }
 }
 
-/// A number or a name of a port.
+/// Validates a port number or name.
 pub(crate) fn port_or_name(value: &Value, field: &str, errors: &mut Errors) {
     match value.as_str() {
         None => port(value, field, errors),
@@ -254,7 +258,7 @@ pub(crate) fn port_or_name(value: &Value, field: &str, errors: &mut Errors) {
     }
 }
 
-/// A text that must be one of a few.
+/// Validates that a string is one of a few.
 pub(crate) fn one_of(value: &Value, field: impl Into<String>, values: &[&str], errors: &mut Errors) {
     let field = field.into();
     match value.as_str().unwrap_or_default() {

@@ -1,15 +1,15 @@
-//! Reading and writing JSON values by dotted paths.
+//! Reads and writes JSON values by dotted paths.
 
 use serde_json::{Map, Value};
 
 static NULL: Value = Value::Null;
 
-/// What is at `path`, or null.
+/// The value at `path`, or null.
 pub(crate) fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
     path.split('.').try_fold(value, |value, key| value.get(key)).unwrap_or(&NULL)
 }
 
-/// The string at `path`, or the empty one.
+/// The string at `path`, or an empty one.
 pub(crate) fn text<'a>(value: &'a Value, path: &str) -> &'a str {
     at(value, path).as_str().unwrap_or_default()
 }
@@ -19,17 +19,17 @@ pub(crate) fn items<'a>(value: &'a Value, path: &str) -> &'a [Value] {
     at(value, path).as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The items of the list at `path`, to change them; none when there is no list.
+/// The items of the list at `path`, to change them; none if there is no list.
 pub(crate) fn items_mut<'a>(value: &'a mut Value, path: &str) -> &'a mut [Value] {
     at_mut(value, path).and_then(Value::as_array_mut).map(Vec::as_mut_slice).unwrap_or_default()
 }
 
-/// What is at `path`, to change it.
+/// The value at `path`, to change it.
 pub(crate) fn at_mut<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut Value> {
     path.split('.').try_fold(value, |value, key| value.get_mut(key))
 }
 
-/// The value as an object; whatever else it was is replaced by an empty one.
+/// The value as an object; any other value is replaced by an empty object.
 pub(crate) fn object(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
@@ -45,13 +45,13 @@ fn unreachable_map<'a>() -> &'a mut Map<String, Value> {
     unreachable!()
 }
 
-/// Puts `new` at `path`, with objects on the way to it where there are none.
+/// Sets the value at `path`, and creates missing objects of the path.
 pub(crate) fn set(value: &mut Value, path: &str, new: impl Into<Value>) {
     let last = path.split('.').fold(value, |value, key| object(value).entry(key).or_insert(Value::Null));
     *last = new.into();
 }
 
-/// Puts `new` at `path` unless something other than null is there.
+/// Sets the value at `path` unless it has one other than null.
 pub(crate) fn default_to(value: &mut Value, path: &str, new: impl Into<Value>) {
     if at(value, path).is_null() {
         set(value, path, new);
@@ -65,7 +65,7 @@ pub(crate) fn default_text(value: &mut Value, path: &str, new: &str) {
     }
 }
 
-/// Takes away what is at `path`.
+/// Removes the value at `path`.
 pub(crate) fn remove(value: &mut Value, path: &str) -> Option<Value> {
     match path.rsplit_once('.') {
         Some((parent, key)) => at_mut(value, parent)?.as_object_mut()?.remove(key),
@@ -73,7 +73,7 @@ pub(crate) fn remove(value: &mut Value, path: &str) -> Option<Value> {
     }
 }
 
-/// Makes fractions that are whole numbers such: `2.0` is 2.
+/// Converts fractions that are whole numbers: `2.0` becomes 2.
 pub(crate) fn whole_numbers(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {
@@ -88,7 +88,7 @@ pub(crate) fn whole_numbers(value: &mut Value) {
     }
 }
 
-/// Makes what is at `path` in `to` what it is in `from`, also when it is nothing.
+/// Copies the value at `path`, or its absence.
 pub(crate) fn copy(from: &Value, to: &mut Value, path: &str) {
     match at(from, path) {
         Value::Null => drop(remove(to, path)),
@@ -103,14 +103,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_numbers_are_such() {
+    fn whole_fractions_become_integers() {
         let mut value = json!({"a": [2.0, 2.5, -0.0, 1e300], "b": 7});
         whole_numbers(&mut value);
         assert_eq!(value, json!({"a": [2, 2.5, 0, 1e300], "b": 7}));
     }
 
     #[test]
-    fn paths_reach_into_objects_and_make_them() {
+    fn paths_read_and_create_objects() {
         let mut value = json!({"a": {"b": 1}});
         assert_eq!(at(&value, "a.b"), &json!(1));
         assert!(at(&value, "a.b.c").is_null());

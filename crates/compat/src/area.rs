@@ -1,4 +1,4 @@
-//! What is asked, as data: the files in `e2e/compat/steps`.
+//! The requests as data: the files in `e2e/compat/steps`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,78 +10,78 @@ use serde_json::Value;
 
 use crate::yaml;
 
-/// Steps about one subject, in order. They have the Namespace `compat-<name>` to themselves.
+/// Steps about one subject, in order. They have a Namespace of their own, `compat-<name>`.
 #[derive(Clone, Debug)]
 pub struct Area {
-    /// The file's name without its extension.
+    /// Name of the file without its extension.
     pub name: String,
-    /// What is done, in order.
+    /// Requests to send, in order.
     pub steps: Vec<Step>,
 }
 
-/// One request, and what of the answer counts.
+/// One request, and the parts of its answer that count.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// What it shows; unique in its area.
+    /// Name of the step, unique in its area.
     pub step: String,
     /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE` and a path; `WATCH` and a path; `OPEN` and a path and `COLLECT`, for a
     /// watch that is open while the steps between happen; or `COMPACT`.
     #[serde(rename = "do")]
     pub request: String,
-    /// Who asks: a bearer token, `anonymous`, or, if nothing is said, the administrator.
+    /// Credentials: a bearer token, `anonymous`, or by default the administrator's.
     #[serde(rename = "as")]
     pub user: Option<String>,
     /// The body's content type, or `json`, `merge`, `strategic`, `apply` for patches.
     #[serde(rename = "type")]
     pub content_type: Option<String>,
-    /// The content type asked for, or `table`, `partial`, `partial-list`.
+    /// The content type to accept, or `table`, `partial`, `partial-list`.
     pub accept: Option<String>,
-    /// Further headers.
+    /// Further headers of the request.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// The body, as a value.
+    /// Body of the request, sent as JSON.
     pub body: Option<Value>,
-    /// The body, literally.
+    /// Body of the request, sent unchanged.
     pub raw: Option<String>,
-    /// Variables for later steps, `${name}`, and where in the answer they are.
+    /// Variables for later steps, `${name}`, with the JSON pointers of their values in the answer.
     #[serde(default)]
     pub save: BTreeMap<String, String>,
-    /// The request is repeated until the answer has these values; `status` is the status code.
+    /// Repeat the request until the answer has these values; `status` is the status code.
     #[serde(default)]
     pub until: BTreeMap<String, Value>,
-    /// How many events of a watch are read.
+    /// Number of events to read from a watch.
     pub events: Option<usize>,
-    /// What of the answer is left out, as paths with `*` for any one name.
+    /// Paths to remove from the answer; `*` stands for any one name.
     #[serde(default)]
     pub ignore: Vec<String>,
-    /// Arrays whose elements come in any order, as JSON pointers.
+    /// JSON pointers of arrays with elements in any order.
     #[serde(default)]
     pub unordered: Vec<String>,
-    /// Which elements of a list count.
+    /// Selects the elements of a list that count.
     pub only: Option<Only>,
 }
 
-/// Those elements of the array at `list` whose `key` is one of `values`.
+/// Keeps the elements of the array at `list` of which `key` is one of `values`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Only {
-    /// Where the array is.
+    /// JSON pointer of the array.
     pub list: String,
-    /// The field that names an element, as a JSON pointer into it.
+    /// JSON pointer, within an element, of the field with its name.
     pub key: String,
-    /// The names that count.
+    /// Names of the elements to keep.
     pub values: Vec<String>,
 }
 
-/// All areas, by name.
+/// Reads all areas, sorted by name.
 pub fn areas() -> Result<Vec<Area>> {
     let mut files: Vec<_> = fs::read_dir(data().join("steps"))?.collect::<Result<Vec<_>, _>>()?;
     files.sort_by_key(fs::DirEntry::path);
     files.iter().map(|file| area(&file.path())).collect()
 }
 
-/// Where the steps and the golden answers are.
+/// The directory of the steps and the golden answers.
 pub(crate) fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../e2e/compat")
 }
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_step_is_well_formed_and_has_a_name_of_its_own() {
+    fn every_step_is_well_formed_and_has_a_unique_name() {
         for area in areas().unwrap() {
             let names: BTreeSet<_> = area.steps.iter().map(|step| &step.step).collect();
             assert_eq!(names.len(), area.steps.len(), "{}: two steps have one name", area.name);

@@ -1,4 +1,4 @@
-//! Differences between two servers' answers, field by field, and which of them are accepted.
+//! Differences between the answers of two servers, field by field, and which of them are accepted.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,44 +11,44 @@ use serde_json::Value;
 use crate::answer::Answer;
 use crate::yaml;
 
-/// How wide a column of values is.
+/// Width of a column of values, in characters.
 const COLUMN: usize = 56;
 
-/// One field with two values, or which one side lacks.
+/// A field with different values, or that one side lacks.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Difference {
-    /// The area and the step, `area/step`.
+    /// Area and step, as `area/step`.
     pub step: String,
-    /// Where in the answer: `/status`, `/type`, `/warnings/0`, `/body/...`.
+    /// Path in the answer: `/status`, `/type`, `/warnings/0`, `/body/...`.
     pub field: String,
-    /// What the real server says.
+    /// The value of the real server.
     pub expected: Option<Value>,
-    /// What the server under test says.
+    /// The value of the server under test.
     pub actual: Option<Value>,
 }
 
-/// A difference that is accepted, and why. `*` stands for any text.
+/// An accepted difference with its reason. `*` stands for any text.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Allowance {
-    /// The steps, `area/step`.
+    /// Pattern for steps, as `area/step`.
     pub steps: String,
-    /// The fields.
+    /// Pattern for fields, as in [`Difference::field`].
     pub field: String,
     /// Why the server under test differs.
     pub reason: String,
 }
 
-/// The outcome of a comparison; prints as a table, empty when all is well.
+/// The result of a comparison; prints as a table, which is empty if nothing differs.
 #[derive(Clone, Default, Debug)]
 pub struct Report {
-    /// How many steps were compared.
+    /// Number of compared steps.
     pub steps: usize,
-    /// What differs and is not accepted.
+    /// Differences that are not accepted.
     pub differences: Vec<Difference>,
-    /// How many differences were accepted.
+    /// Number of accepted differences.
     pub accepted: usize,
-    /// Which allowances were needed, by position in their list.
+    /// Positions of the allowances that were needed.
     pub used: BTreeSet<usize>,
 }
 
@@ -78,7 +78,7 @@ pub fn compare(area: &str, expected: &[Answer], actual: &[Answer], allowed: &[Al
 }
 
 impl Report {
-    /// Takes in the report of another area.
+    /// Adds the report of another area.
     pub fn merge(&mut self, other: Self) {
         self.steps += other.steps;
         self.differences.extend(other.differences);
@@ -86,7 +86,7 @@ impl Report {
         self.used.extend(other.used);
     }
 
-    /// Those of `allowed` that no difference needed.
+    /// The allowances that no difference needed.
     pub fn unused<'a>(&self, allowed: &'a [Allowance]) -> Vec<&'a Allowance> {
         let unused = allowed.iter().enumerate().filter(|(at, _)| !self.used.contains(at));
         unused.map(|(_, allowance)| allowance).collect()
@@ -119,7 +119,7 @@ impl fmt::Display for Report {
             if expected.chars().count() <= COLUMN && actual.chars().count() <= COLUMN {
                 writeln!(f, "  {field}\n      {expected:COLUMN$} | {actual}")?;
             } else {
-                let from = where_they_part(&expected, &actual);
+                let from = common_prefix(&expected, &actual);
                 let [expected, actual] = [&expected, &actual].map(|text| excerpt(text, from));
                 writeln!(f, "  {field}\n      {expected}\n    | {actual}")?;
             }
@@ -128,12 +128,12 @@ impl fmt::Display for Report {
     }
 }
 
-/// How many characters two texts have in common at their start.
-fn where_they_part(left: &str, right: &str) -> usize {
+/// Length of the common prefix of two texts, in characters.
+fn common_prefix(left: &str, right: &str) -> usize {
     left.chars().zip(right.chars()).take_while(|(left, right)| left == right).count()
 }
 
-/// The part of a long text that is of interest: from a little before a place.
+/// The part of a long text around a position.
 fn excerpt(text: &str, at: usize) -> String {
     let from = at.saturating_sub(COLUMN);
     let shown: String = text.chars().skip(from).take(4 * COLUMN).collect();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_that_differs_is_named_with_both_values() {
+    fn each_different_field_is_reported_with_both_values() {
         let real = answer(200, json!({"a": {"b/c": 1}, "l": [1, 2], "same": true}));
         let ours = answer(201, json!({"a": {"b/c": 2}, "l": [1], "same": true, "more": null}));
         let report = compare("area", &[real], &[ours], &[]);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_accepted_difference_is_counted_and_one_that_is_none_is_reported() {
+    fn an_accepted_difference_is_counted_and_an_unused_allowance_is_reported() {
         let allow = |field: &str| Allowance { steps: "area/*".into(), field: field.into(), reason: "r".into() };
         let allowed = [allow("/body/*/x"), allow("/body/y")];
         let report = compare("area", &[answer(200, json!([{"x": 1}]))], &[answer(200, json!([{"x": 2}]))], &allowed);

@@ -1,4 +1,4 @@
-//! What the real server answers, kept in files: one an area, one line a step.
+//! Recorded answers of the real server: a file for each area, a line for each step.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,12 +11,12 @@ use crate::diff::{Allowance, Report, compare};
 use crate::http::Server;
 use crate::run::run;
 
-/// Runs `area` against `server`, and compares with what the real one answers.
+/// Runs `area` against `server`, and compares with the recorded answers.
 pub fn check(area: &Area, server: &Server, allowed: &[Allowance]) -> Result<Report> {
     Ok(compare(&area.name, &golden(area)?, &run(area, server), allowed))
 }
 
-/// The answers of the real server to the steps of `area`, as they were recorded.
+/// The recorded answers of the real server to the steps of `area`.
 pub fn golden(area: &Area) -> Result<Vec<Answer>> {
     let file = file(area);
     let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -26,7 +26,7 @@ pub fn golden(area: &Area) -> Result<Vec<Answer>> {
     Ok(answers)
 }
 
-/// Keeps `answers` as those of the real server.
+/// Records `answers` as those of the real server.
 pub fn record(area: &Area, answers: &[Answer]) -> Result<()> {
     let lines = answers.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
     let file = file(area);
@@ -44,7 +44,7 @@ mod tests {
     use crate::area::areas;
 
     #[test]
-    fn every_area_has_the_answers_of_the_real_server() {
+    fn every_area_has_recorded_answers() {
         for area in areas().unwrap() {
             golden(&area).unwrap();
         }

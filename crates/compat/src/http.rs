@@ -13,22 +13,22 @@ use ureq::http::Response;
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
-/// Long enough for any answer; only what is broken takes this long.
+/// Timeout of a request; only a broken server takes this long.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a server has for what it does by itself, unless it is told otherwise.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long to wait for asynchronous work of the server by default.
+const DEFAULT_WAIT: Duration = Duration::from_secs(20);
 
-/// How the administrator shows who it is.
+/// Credentials of the administrator.
 #[derive(Clone)]
 pub enum Credential {
     /// A client certificate and its key, in PEM.
     Certificate {
-        /// The certificate.
+        /// The client certificate in PEM.
         certificate: String,
-        /// The key.
+        /// The private key in PEM.
         key: String,
     },
-    /// A bearer token.
+    /// A bearer token of the administrator.
     Token(String),
 }
 
@@ -39,7 +39,7 @@ pub struct Server {
     admin: Agent,
     admin_token: Option<String>,
     compact: Box<dyn Fn() -> Result<()> + Send + Sync>,
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
 }
 
 pub(crate) struct Request<'a> {
@@ -57,7 +57,7 @@ pub(crate) struct Reply {
     pub(crate) body: String,
 }
 
-/// The events of a watch, as they come.
+/// The events of a watch, in the order of arrival.
 pub(crate) struct Stream {
     pub(crate) status: u16,
     pub(crate) content_type: String,
@@ -65,7 +65,7 @@ pub(crate) struct Stream {
 }
 
 impl Server {
-    /// A server at `url` whose certificate `ca` (PEM) vouches for.
+    /// A server at `url` with a certificate of `ca` (PEM).
     pub fn new(url: &str, ca: &str, admin: Credential) -> Result<Self> {
         let (certificate, admin_token) = match admin {
             Credential::Certificate { certificate, key } => (Some((certificate, key)), None),
@@ -76,22 +76,22 @@ impl Server {
             anonymous: agent(ca, None)?,
             admin: agent(ca, certificate)?,
             admin_token,
-            compact: Box::new(|| bail!("this server can't be told to forget its history")),
-            patience: PATIENCE,
+            compact: Box::new(|| bail!("this server cannot compact its history")),
+            timeout: DEFAULT_WAIT,
         })
     }
 
-    /// How the server is made to forget all revisions but the current one.
+    /// How to make the server drop all revisions but the current one.
     #[must_use]
     pub fn compacted_by(mut self, compact: impl Fn() -> Result<()> + Send + Sync + 'static) -> Self {
         self.compact = Box::new(compact);
         self
     }
 
-    /// How long the server has for what it does by itself, such as deleting what is in a Namespace.
+    /// How long to wait for asynchronous work of the server, such as the deletion of a Namespace's contents.
     #[must_use]
-    pub fn with_patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
@@ -115,7 +115,7 @@ impl Server {
         let (sender, lines) = channel();
         thread::spawn(move || {
             let body = BufReader::new(response.into_body().into_reader());
-            // The one who reads may have enough, and the server may close the connection: both end the stream.
+            // The receiver may be dropped, and the server may close the connection: both end the stream.
             body.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
         Ok(Stream { status, content_type, lines })
@@ -159,9 +159,9 @@ impl fmt::Debug for Server {
 }
 
 impl Stream {
-    /// The first `count` events that come before the stream ends or `patience` does.
-    pub(crate) fn take(&self, count: usize, patience: Duration) -> Vec<Value> {
-        let end = Instant::now() + patience;
+    /// The first `count` events that arrive before the stream ends or `timeout` expires.
+    pub(crate) fn take(&self, count: usize, timeout: Duration) -> Vec<Value> {
+        let end = Instant::now() + timeout;
         let left = || end.saturating_duration_since(Instant::now());
         let lines = (0..count).map_while(|_| self.lines.recv_timeout(left()).ok());
         lines.map(|line| serde_json::from_str(&line).unwrap_or(Value::String(line))).collect()
@@ -177,7 +177,7 @@ fn agent(ca: &str, client: Option<(String, String)>) -> Result<Agent> {
         }
         None => None,
     };
-    let ca = Certificate::from_pem(ca.as_bytes()).context("the authority's certificate")?;
+    let ca = Certificate::from_pem(ca.as_bytes()).context("the CA certificate")?;
     let tls = TlsConfig::builder()
         .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
         .root_certs(RootCerts::new_with_certs(&[ca]))

@@ -1,8 +1,8 @@
-//! Command lines of `kubectl` against a server, and what they print.
+//! Runs command lines of `kubectl` against a server, and compares their output.
 //!
-//! The commands are data, in `e2e/compat/kubectl`: a file is a list of [`Command`]s that run in order, in a Namespace of
-//! its own. What they print against the real server is kept in `e2e/compat/golden/kubectl`, as one would see it in a
-//! terminal, with ages, uids and the like replaced by words.
+//! The commands are data, in `e2e/compat/kubectl`: a file is a list of [`Command`]s that run in order, in a Namespace
+//! of their own. Their output against the real server is in `e2e/compat/golden/kubectl`, as on a terminal, with ages,
+//! uids and the like replaced by placeholders.
 
 mod words;
 
@@ -24,59 +24,59 @@ use crate::diff::{Allowance, Difference, Report};
 use crate::yaml;
 use words::Words;
 
-/// How long a server has until a command prints what it should.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a command is repeated until its output is as expected.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The `kubectl` to run, and the server it talks to.
+/// The `kubectl` to run, and the server it connects to.
 #[derive(Clone, Debug)]
 pub struct Kubectl {
-    /// The program.
+    /// Path of the kubectl program.
     pub program: PathBuf,
-    /// The file that says where the server is and who asks.
+    /// Path of the kubeconfig with server and credentials.
     pub kubeconfig: PathBuf,
-    /// A directory for what kubectl caches.
+    /// A directory for kubectl's caches.
     pub home: PathBuf,
 }
 
-/// Commands about one subject.
+/// Commands about one subject, from one file.
 #[derive(Clone, Debug)]
 pub struct Session {
-    /// The file's name without its extension.
+    /// Name of the file without its extension.
     pub name: String,
-    /// What is run, in order.
+    /// Commands to run, in order.
     pub commands: Vec<Command>,
 }
 
-/// One command line.
+/// One command line with its options.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Command {
-    /// The arguments, separated by blanks; single quotes keep blanks.
+    /// Arguments, separated by blanks; single quotes keep blanks.
     pub run: String,
-    /// What it reads.
+    /// Text for standard input.
     pub stdin: Option<String>,
-    /// The command is repeated until its output has this text in it.
+    /// Repeat the command until its output contains this text.
     pub until: Option<String>,
-    /// The command is ended after that many lines: for those that watch.
+    /// End the command after this many lines: for commands that watch.
     pub lines: Option<usize>,
-    /// What is run while it watches, each when the line before it has come.
+    /// Commands to run while it watches, each after another line of output.
     #[serde(default)]
     pub meanwhile: Vec<String>,
-    /// Whether the lines come in any order.
+    /// Whether lines may come in any order.
     #[serde(default)]
     pub unordered: bool,
 }
 
-/// A command and what it printed.
+/// The output of a command.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Printed {
-    /// The command line.
+    /// The command line, without `kubectl`.
     pub command: String,
     /// Standard output, standard error and the exit code, normalised.
     pub output: String,
 }
 
-/// All sessions, by name.
+/// Reads all sessions, sorted by name.
 pub fn sessions() -> Result<Vec<Session>> {
     let mut files: Vec<_> = fs::read_dir(data().join("kubectl"))?.collect::<Result<Vec<_>, _>>()?;
     files.sort_by_key(fs::DirEntry::path);
@@ -88,14 +88,14 @@ pub fn run(session: &Session, kubectl: &Kubectl) -> Result<Vec<Printed>> {
     let namespace = format!("kubectl-{}", session.name);
     kubectl.output(&["create".into(), "namespace".into(), namespace.clone()], None)?;
     let account = ["get", "serviceaccount", "default", "-n", &namespace].map(str::to_owned);
-    let _ = until("the default ServiceAccount", PATIENCE, || {
+    let _ = until("the default ServiceAccount", TIMEOUT, || {
         kubectl.output(&account, None).ok().filter(|output| !output.contains("[exit"))
     });
     let mut words = Words::default();
     session.commands.iter().map(|command| one(command, kubectl, &namespace, &mut words)).collect()
 }
 
-/// What the real server makes a session print.
+/// The recorded output of a session against the real server.
 pub fn golden(session: &Session) -> Result<Vec<Printed>> {
     let file = golden_file(session);
     let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -110,14 +110,14 @@ pub fn golden(session: &Session) -> Result<Vec<Printed>> {
     Ok(printed)
 }
 
-/// Keeps what the real server makes a session print.
+/// Records the output of a session against the real server.
 pub fn record(session: &Session, printed: &[Printed]) -> Result<()> {
     let blocks: Vec<_> = printed.iter().map(|p| format!("$ kubectl {}\n{}\n", p.command, p.output)).collect();
     let file = golden_file(session);
     fs::write(&file, blocks.join("\n")).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Compares what two servers make a session print, line by line; steps are `kubectl-<session>/<command>`.
+/// Compares the output of a session against two servers, line by line; steps are named `kubectl-<session>/<command>`.
 pub fn compare(session: &str, expected: &[Printed], actual: &[Printed], allowed: &[Allowance]) -> Report {
     let mut report = Report { steps: expected.len(), ..Report::default() };
     for (left, right) in expected.iter().zip(actual) {
@@ -130,7 +130,7 @@ pub fn compare(session: &str, expected: &[Printed], actual: &[Printed], allowed:
     report
 }
 
-/// Runs a session, and compares with what the real server makes it print.
+/// Runs a session, and compares its output with the recorded one.
 pub fn check(session: &Session, kubectl: &Kubectl, allowed: &[Allowance]) -> Result<Report> {
     Ok(compare(&session.name, &golden(session)?, &run(session, kubectl)?, allowed))
 }
@@ -163,7 +163,7 @@ impl Kubectl {
         Ok(text)
     }
 
-    /// The first lines that a command prints, while others run.
+    /// The first lines of a command's output, while others run.
     fn watch(&self, args: &[String], lines: usize, meanwhile: &[Vec<String>]) -> Result<String> {
         let mut command = self.command(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -173,9 +173,9 @@ impl Kubectl {
         thread::spawn(move || {
             BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let next = || received.recv_timeout(end.saturating_duration_since(Instant::now())).ok();
-        // What is there already comes before the first change.
+        // Existing objects are printed before the first change.
         let there = lines.saturating_sub(meanwhile.len());
         let mut printed: Vec<_> = (0..there).map_while(|_| next()).collect();
         for command in meanwhile {
@@ -199,8 +199,8 @@ fn one(command: &Command, kubectl: &Kubectl, namespace: &str, words: &mut Words)
             output = kubectl.watch(&args, lines, &meanwhile)?;
         }
         (None, Some(wanted)) => {
-            // In vain: what was printed last shows why.
-            let _ = until("the output", PATIENCE, || {
+            // On a timeout, the last output shows the cause.
+            let _ = until("the output", TIMEOUT, || {
                 output = kubectl.output(&args, command.stdin.as_deref()).unwrap_or_else(|error| error.to_string());
                 output.contains(wanted).then_some(())
             });
@@ -216,7 +216,7 @@ fn one(command: &Command, kubectl: &Kubectl, namespace: &str, words: &mut Words)
     Ok(Printed { command: command.run.clone(), output: lines.join("\n").trim_end().to_owned() })
 }
 
-/// What is between the lines that two texts have in common at their start and at their end, side by side, with numbers.
+/// Pairs of lines, with numbers, after the common prefix and before the common suffix of two texts.
 fn lines_that_differ<'a>(left: &'a str, right: &'a str) -> Vec<(usize, Option<&'a str>, Option<&'a str>)> {
     let [mut left, mut right] = [left, right].map(|text| text.lines().collect::<Vec<_>>());
     let start = left.iter().zip(&right).take_while(|(left, right)| left == right).count();
@@ -228,7 +228,7 @@ fn lines_that_differ<'a>(left: &'a str, right: &'a str) -> Vec<(usize, Option<&'
     numbers.map(|at| (at + 1, left.get(at).copied(), right.get(at).copied())).collect()
 }
 
-/// The words of a command line.
+/// Splits a command line into its arguments.
 fn split(line: &str) -> Vec<String> {
     let mut words = vec![];
     let (mut word, mut quoted) = (None::<String>, false);
@@ -267,14 +267,14 @@ mod tests {
     }
 
     #[test]
-    fn every_session_has_what_the_real_server_makes_it_print() {
+    fn every_session_has_recorded_output() {
         for session in sessions().unwrap() {
             golden(&session).unwrap();
         }
     }
 
     #[test]
-    fn outputs_that_differ_are_shown_line_by_line() {
+    fn different_outputs_are_compared_line_by_line() {
         let printed = |output: &str| [Printed { command: "get pods".into(), output: output.into() }];
         assert_eq!(compare("s", &printed("a\nb"), &printed("a\nb"), &[]).to_string(), "");
         let report = compare("s", &printed("a\nb\ne"), &printed("a\nc\nd\ne"), &[]);

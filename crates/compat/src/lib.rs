@@ -1,14 +1,14 @@
-//! For tests only: the same requests to two Kubernetes API servers, and what they answer differently.
+//! For tests only: sends the same requests to two Kubernetes API servers, and compares the answers.
 //!
 //! *Role.* The requests are data, in `e2e/compat/steps`: an [`Area`] is a list of [`Step`]s that run in order in a
-//! Namespace of their own. [`run`] sends them to a [`Server`] and gives the [`Answer`]s, with what differs between any
-//! two runs (uids, times, revisions, generated names, allocated addresses) replaced by words. What the real
-//! kube-apiserver answers is kept in `e2e/compat/golden`; [`check`] runs an area against any server and compares.
-//! [`kubectl`] does the same for command lines.
+//! Namespace of their own. [`run`] sends them to a [`Server`] and returns the [`Answer`]s, in which values that differ
+//! between runs (uids, times, revisions, generated names, allocated addresses) are replaced by placeholders. The
+//! answers of the real kube-apiserver are in `e2e/compat/golden`; [`check`] runs an area against any server and
+//! compares. [`kubectl`] does the same for command lines.
 //!
-//! *Invariants.* The words are numbered by first appearance, so that what was equal in an answer stays equal, and what
-//! was different stays different. What a request gives itself is compared literally. Each accepted difference has a
-//! reason ([`Allowance`]), and goes away when it is no longer one.
+//! *Invariants.* Placeholders are numbered by first appearance: equal values stay equal, different ones stay different.
+//! Values of a request are compared literally. Each accepted difference has a reason ([`Allowance`]), and an allowance
+//! that is no longer needed is reported.
 //!
 //! *Not here.* Servers: a test starts one and describes it by a [`Server`].
 

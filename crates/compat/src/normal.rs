@@ -1,4 +1,4 @@
-//! Answers in words that do not differ between runs.
+//! Normalises answers: replaces values that differ between runs by placeholders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 
 use crate::text;
 
-/// Labels whose values are hashes that each implementation makes as it likes.
+/// Labels with hashes that differ between implementations.
 const HASHES: [&str; 2] = ["pod-template-hash", "controller-revision-hash"];
-/// Fields that the server allocates if the request has none, and the words for them.
+/// Fields that the server allocates if the request has none, and their placeholders.
 const ALLOCATED: [(&str, &str); 4] = [
     ("clusterIP", "clusterIP"),
     ("clusterIPs", "clusterIP"),
@@ -16,7 +16,7 @@ const ALLOCATED: [(&str, &str); 4] = [
     ("healthCheckNodePort", "nodePort"),
 ];
 
-/// What stands before a revision in messages.
+/// Texts before a revision in messages.
 const REVISIONS: [&str; 6] = [
     "resource version: ",
     "resource version: <revision> (",
@@ -26,13 +26,13 @@ const REVISIONS: [&str; 6] = [
     r#"\"resourceVersion\":\""#,
 ];
 
-/// The words of one area and one server: numbered by first appearance.
+/// The placeholders of one area and one server, numbered by first appearance.
 pub(crate) struct Normaliser {
-    /// What requests said themselves: compared literally.
+    /// Values that were in requests: compared literally.
     given: BTreeSet<String>,
-    /// Whether managed fields count.
+    /// Whether managed fields are compared.
     managed: bool,
-    /// Values that stand for themselves wherever they appear in a text, and the words for them.
+    /// Values to replace wherever they appear in a text, and their placeholders.
     words: BTreeMap<String, String>,
     revisions: BTreeMap<String, String>,
     counts: BTreeMap<String, usize>,
@@ -44,7 +44,7 @@ impl Normaliser {
         Self { given, managed, words, revisions, counts }
     }
 
-    /// Takes note of what a request says, before its variables are replaced.
+    /// Adds the values of a request, before its variables are replaced.
     pub(crate) fn give(&mut self, request: &Value) {
         match request {
             Value::String(text) if !text.contains("${") => drop(self.given.insert(text.clone())),
@@ -55,13 +55,13 @@ impl Normaliser {
         }
     }
 
-    /// The body in words.
+    /// The body with placeholders.
     pub(crate) fn body(&mut self, body: &Value) -> Value {
         self.learn(body);
         self.value("", body)
     }
 
-    /// A text in words.
+    /// A text with placeholders.
     pub(crate) fn text(&mut self, text: &str) -> String {
         if text.starts_with("-----BEGIN") {
             return "<pem>".into();
@@ -93,7 +93,7 @@ impl Normaliser {
         }
     }
 
-    /// Finds names, hashes and addresses that the server has made up.
+    /// Finds names, hashes and addresses that the server has generated.
     fn learn(&mut self, value: &Value) {
         match value {
             Value::Array(items) => items.iter().for_each(|item| self.learn(item)),
@@ -161,7 +161,7 @@ impl Normaliser {
         done
     }
 
-    /// Managers whose entries are of the same second come in any order.
+    /// Entries of the same second may come in any order.
     fn managed_fields(&mut self, entries: &[Value]) -> Value {
         let mut entries: Vec<_> = entries.iter().map(|entry| self.value("", entry)).collect();
         entries.sort_by_key(|entry| {
@@ -203,7 +203,7 @@ mod tests {
     const UID: &str = "0b6a5f0e-1c2d-4e3f-8a9b-0c1d2e3f4a5b";
 
     #[test]
-    fn what_was_equal_stays_equal_and_what_was_not_does_not() {
+    fn equal_values_get_equal_placeholders_and_different_ones_do_not() {
         let mut words = Normaliser::new(false);
         let pod = |name: &str, uid: &str, revision: &str| {
             json!({"metadata": {"generateName": "a-", "name": name, "uid": uid, "resourceVersion": revision,
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_request_said_is_kept() {
+    fn values_of_the_request_are_kept() {
         let mut words = Normaliser::new(false);
         words.give(&json!({"spec": {"clusterIP": "10.96.0.7", "ports": [{"nodePort": 30080}]}}));
         let service = json!({"clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"], "ports": [{"nodePort": 30080}]});
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn revisions_of_lists_ages_and_tokens_are_no_facts() {
+    fn list_revisions_ages_and_tokens_are_replaced() {
         let mut words = Normaliser::new(false);
         let table =
             json!({"metadata": {"resourceVersion": "99", "continue": "abc"}, "rows": [{"cells": ["web", "2m10s"]}]});

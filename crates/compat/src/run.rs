@@ -1,4 +1,4 @@
-//! Running an area's steps against a server.
+//! Runs the steps of an area against a server.
 
 use serde_json::{Value, json};
 use testkit::wait::until;
@@ -10,7 +10,7 @@ use crate::http::{Reply, Request, Server, Stream};
 use crate::normal::Normaliser;
 use crate::vars::Vars;
 
-/// Runs all steps of `area` in order, and gives the normalised answers. A step that fails has an answer too.
+/// Runs all steps of `area` in order, and returns the normalised answers, also of steps that fail.
 pub fn run(area: &Area, server: &Server) -> Vec<Answer> {
     let mut run = Run {
         server,
@@ -30,7 +30,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Makes the area's Namespace, and waits for the account that its Pods need.
+    /// Creates the area's Namespace, and waits for its default ServiceAccount.
     fn prepare(&self, area: &str) {
         let namespace =
             json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": format!("compat-{area}") }});
@@ -42,12 +42,12 @@ impl Run<'_> {
             headers: vec![("Content-Type", "application/json")],
             body: Some(namespace.as_bytes()),
         };
-        // If this goes wrong, every step will tell.
+        // If this fails, every step shows it.
         let _ = self.server.send(&create);
         let path = self.vars.text("${core}/serviceaccounts/default");
         let get = Request { method: "GET", path: &path, user: None, headers: vec![], body: None };
         let there = || self.server.send(&get).ok().filter(|reply| reply.status == 200);
-        let _ = until("the default ServiceAccount", self.server.patience, there);
+        let _ = until("the default ServiceAccount", self.server.timeout, there);
     }
 
     fn step(&mut self, step: &Step) -> Answer {
@@ -89,7 +89,7 @@ impl Run<'_> {
 
     fn request(&self, step: &Step, method: &str, path: &str) -> anyhow::Result<Answer> {
         let mut last = None;
-        let done = until("the answer", self.server.patience, || match self.send(step, method, path) {
+        let done = until("the answer", self.server.timeout, || match self.send(step, method, path) {
             Ok(reply) => {
                 let body = serde_json::from_str(&reply.body).unwrap_or(Value::String(reply.body));
                 let answer =
@@ -106,7 +106,7 @@ impl Run<'_> {
         });
         match (done, last) {
             (Ok(Err(error)), _) => Err(error),
-            // In vain: what was said last shows why.
+            // On a timeout, the last answer shows the cause.
             (_, Some(answer)) => Ok(answer),
             (_, None) => anyhow::bail!("no answer"),
         }
@@ -121,7 +121,7 @@ impl Run<'_> {
     }
 
     fn events(&self, step: &Step, stream: &Stream) -> Answer {
-        let events = stream.take(step.events.unwrap_or_default(), self.server.patience);
+        let events = stream.take(step.events.unwrap_or_default(), self.server.timeout);
         Answer { content_type: stream.content_type.clone(), ..answer(stream.status, events.into()) }
     }
 
@@ -169,7 +169,7 @@ fn keep_only(body: &mut Value, only: &Only) {
     }
 }
 
-/// Removes what the step says is of no interest.
+/// Removes the fields that the step ignores.
 fn remove(path: &str, value: &mut Value, patterns: &[String]) {
     let unwanted = |path: &str| patterns.iter().any(|pattern| matches(pattern, path));
     match value {

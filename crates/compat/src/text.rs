@@ -1,10 +1,10 @@
-//! What differs between any two runs, found in text by its shape.
+//! Finds values that differ between runs, such as uids and times, by their form.
 
-/// Kubernetes' alphabet for generated names: nothing that could make a word.
+/// The alphabet of generated names in Kubernetes: letters and digits that cannot form words.
 const GENERATED: &str = "bcdfghjklmnpqrstvwxz2456789";
 
-/// Replaces each part of `text` for which `find` gives its length, from what comes before it and the rest of the text;
-/// parts start at a word's start.
+/// Replaces parts of `text`. `find` gets the text before and after a position at the start of a word, and returns the
+/// length of the part and its replacement.
 pub(crate) fn replace(text: &str, mut find: impl FnMut(&str, &str) -> Option<(usize, String)>) -> String {
     let mut done = String::with_capacity(text.len());
     let mut rest = text;
@@ -84,7 +84,7 @@ pub(crate) fn replace_number_after(text: &str, before: &str, word: &str) -> Stri
     done
 }
 
-/// Matches a shape in which `h` is a hexadecimal digit, `d` a decimal one, and the rest stands for itself.
+/// Matches a pattern in which `h` is a hexadecimal digit, `d` a decimal one, and any other character stands for itself.
 fn shape(text: &str, shape: &str) -> Option<usize> {
     let fits = |(c, s): (u8, u8)| match s {
         b'h' => c.is_ascii_hexdigit() && !c.is_ascii_uppercase(),
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_are_recognised() {
+    fn uids_times_addresses_and_ages_are_recognised() {
         assert_eq!(uid("0b6a5f0e-1c2d-4e3f-8a9b-0c1d2e3f4a5b!"), Some(36));
         assert_eq!(uid("0b6a5f0e-1c2d-4e3f-8a9b"), None);
         assert_eq!(time("2026-01-02T03:04:05Z"), Some((20, false)));

@@ -1,15 +1,15 @@
-//! Variables: what an answer gave and a later request needs.
+//! Variables: values of answers for use in later requests.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Names and values; `${name}` stands for the value.
+/// Values by name; `${name}` stands for the value.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Vars(BTreeMap<String, Value>);
 
 impl Vars {
-    /// Those that each area has: its Namespace and the usual places in it.
+    /// The predefined variables of an area: its Namespace and common paths in it.
     pub(crate) fn of_area(area: &str) -> Self {
         let ns = format!("compat-{area}");
         let mut vars = Self::default();
@@ -31,7 +31,7 @@ impl Vars {
         self.0.insert(name.to_owned(), value);
     }
 
-    /// The text with each known `${name}` replaced; an unknown one stays, and the server will say what it thinks of it.
+    /// Replaces each known `${name}`; an unknown one stays, and shows up in the server's answer.
     pub(crate) fn text(&self, text: &str) -> String {
         let mut done = String::new();
         let mut rest = text;
@@ -47,7 +47,7 @@ impl Vars {
         done + rest
     }
 
-    /// The value with each known variable replaced; one that is a whole string keeps its type.
+    /// Replaces each known variable in a value; one that is a whole string keeps its type.
     pub(crate) fn value(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => match next(text) {
@@ -65,7 +65,7 @@ impl Vars {
     }
 }
 
-/// What is before the first variable, its name, and what comes after.
+/// Splits at the first variable: the text before it, its name, the text after it.
 fn next(text: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = text.split_once("${")?;
     let (name, after) = rest.split_once('}')?;

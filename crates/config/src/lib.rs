@@ -1,12 +1,12 @@
-//! Configuration files of the programs: Antrea's keys, read with care.
+//! Configuration files of the programs, with the keys of Antrea.
 //!
-//! *Role.* A program says which keys there are ([`Schema`]) and asks a [`Reader`] for their values.
+//! *Role.* A program declares its keys ([`Schema`]) and reads their values from a [`Reader`].
 //!
-//! *Invariants.* A value that cannot be meant is a problem that names the key, the value and what is allowed; so is a key that
-//! looks like a misspelt one. Keys of Antrea that have no effect yet, and keys that nobody knows, are told and accepted. All
-//! problems of a file are told at once.
+//! *Invariants.* An invalid value is an error that names the key, the value and the allowed values; so is a key that
+//! looks misspelt. Antrea's keys without effect and unknown keys are accepted with a warning. All errors of a file are
+//! reported at once.
 //!
-//! *Not here.* Which keys there are and what they mean: the programs know.
+//! *Not here.* The keys and their meaning: they are in the programs.
 
 mod nearest;
 mod reader;
@@ -18,39 +18,39 @@ use std::fmt;
 /// A key of a configuration file.
 #[derive(Debug)]
 pub struct Key {
-    /// Its path, sections separated by dots.
+    /// Path of the key; dots separate sections.
     pub path: &'static str,
-    /// Its value where the file has none, as YAML; empty if it is then not set at all.
+    /// Default as YAML; empty if the key has none.
     pub default: &'static str,
-    /// What it says.
+    /// Meaning, for the table in the documentation.
     pub about: &'static str,
 }
 
-/// A key: its path, its default, and what it says.
+/// Builds a [`Key`] from path, default and meaning.
 pub const fn key(path: &'static str, default: &'static str, about: &'static str) -> Key {
     Key { path, default, about }
 }
 
-/// The section that switches features on and off; its keys are the features.
+/// The section that turns features on and off; its keys are the features.
 pub const FEATURE_GATES: &str = "featureGates";
 
-/// What a configuration file may say.
+/// The keys and features of a configuration file.
 #[derive(Debug)]
 pub struct Schema {
     /// All keys: Antrea's, whether they have an effect here or not, and our own.
     pub keys: &'static [Key],
-    /// Keys that are read and checked, and that nothing uses yet.
+    /// Keys that are read and checked, but not implemented.
     pub not_yet: &'static [&'static str],
-    /// Features, with whether they are on where the file says nothing.
+    /// Feature gates and their defaults.
     pub features: &'static [(&'static str, bool)],
 }
 
-/// What is wrong with a configuration file; all of it at once.
+/// All errors of a configuration file.
 #[derive(Debug, thiserror::Error)]
 pub struct ConfigError {
-    /// The file.
+    /// Path of the configuration file.
     pub file: String,
-    /// What is wrong.
+    /// Errors, each beginning with its key.
     pub problems: Vec<String>,
 }
 
@@ -63,7 +63,8 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// The tables of the documentation: every key and feature, and whether `reader`, which a program has asked, knows an effect of it.
+/// The tables of the documentation: keys and features, and whether they have an effect, which is the case if `reader`
+/// was asked for them.
 pub fn document(schema: &Schema, reader: &Reader) -> String {
     let effect = |name: &str| if reader.was_asked(name) { "yes" } else { "not yet" };
     let mut text = String::from("| key | default | has an effect | what it says |\n| --- | --- | --- | --- |\n");
@@ -78,7 +79,8 @@ pub fn document(schema: &Schema, reader: &Reader) -> String {
     text
 }
 
-/// Reads the text of a file by asking for its values; gives what was asked for, and lines for the log.
+/// Reads the text of a configuration file. `ask` takes the values from the reader. Returns its result, and warnings for
+/// the log.
 pub fn read<T>(
     schema: &'static Schema,
     file: &str,

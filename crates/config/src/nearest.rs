@@ -1,18 +1,18 @@
-//! "Did you mean": the name that was probably meant.
+//! "Did you mean": finds the name that a misspelt one stands for.
 
-/// The candidate that is written most like `name`, if one is so much alike that it was probably meant.
+/// The candidate closest to `name`, if it is close enough to be the intended one.
 pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = name.to_lowercase();
-    // One mistake in four letters, and never more than three.
+    // One error in four letters, and at most three.
     let most = (wanted.chars().count() / 4).clamp(1, 3);
     let distances = candidates.into_iter().map(|candidate| (distance(&wanted, &candidate.to_lowercase()), candidate));
     distances.filter(|(distance, _)| *distance <= most).min().map(|(_, candidate)| candidate)
 }
 
-/// How many letters have to be added, removed or changed to get from one to the other.
+/// Levenshtein distance: letters to add, remove or change.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
-    // The distances between what is read of `a` so far and each beginning of `b`.
+    // The distances between the part of `a` read so far and each prefix of `b`.
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (read, letter) in a.chars().enumerate() {
         let mut next = vec![read + 1];
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_is_recognised_and_a_different_word_is_not() {
+    fn a_misspelling_is_recognised_and_a_different_word_is_not() {
         let keys = ["tunnelType", "tunnelPort", "tunnelCsum", "noSNAT"];
         assert_eq!(nearest("tunnelTyp", keys), Some("tunnelType"));
         assert_eq!(nearest("tunneltype", keys), Some("tunnelType"));

@@ -1,4 +1,4 @@
-//! From YAML to values: what is asked for is checked, and what nobody asked for is told.
+//! Reads YAML into checked values, and notes keys without effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -9,39 +9,39 @@ use serde_json::{Map, Value};
 use crate::nearest::nearest;
 use crate::{FEATURE_GATES, Schema};
 
-/// The values of a file by their keys, and what is wrong with them.
+/// The values of a file by key, with the problems found so far.
 #[derive(Debug)]
 pub struct Reader {
     schema: &'static Schema,
     values: BTreeMap<String, Value>,
     features: BTreeMap<&'static str, bool>,
-    /// Keys and features that have been asked for, and have an effect.
+    /// Keys and features that the program has read: they have an effect.
     asked: BTreeSet<&'static str>,
-    /// Reasons not to start.
+    /// Errors: the program does not start.
     pub problems: Vec<String>,
-    /// What is worth a line in the log.
+    /// Warnings for the log.
     pub notes: Vec<String>,
 }
 
 impl Reader {
-    /// A file without anything in it.
+    /// Reads a file without any keys.
     pub fn empty(schema: &'static Schema) -> Self {
         let (values, features, asked) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
         Self { schema, values, features, asked, problems: Vec::new(), notes: Vec::new() }
     }
 
-    /// The text of a file; or why it is none.
+    /// Reads the text of a file. Fails if it is not YAML with keys.
     pub fn new(schema: &'static Schema, text: &str) -> Result<Self, String> {
         let mut reader = Self::empty(schema);
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(reader);
         }
-        // Without the picture of the place, which takes several lines.
+        // Without the excerpt of the file, which takes several lines.
         let document = serde_saphyr::from_str(text).map_err(|error| error.without_snippet().to_string())?;
         match document {
             Value::Object(section) => reader.take_section("", section),
             Value::Null => {}
-            _ => return Err("is not a list of `key: value`".into()),
+            _ => return Err("is not a mapping of keys to values".into()),
         }
         Ok(reader)
     }
@@ -59,7 +59,7 @@ impl Reader {
                 Value::Object(section) if keys.iter().any(|known| known.path.starts_with(&inner)) => {
                     self.take_section(&key, section);
                 }
-                // A section without anything in it.
+                // An empty section.
                 Value::Null if key == FEATURE_GATES || keys.iter().any(|known| known.path.starts_with(&inner)) => {}
                 value if key == FEATURE_GATES || keys.iter().any(|known| known.path.starts_with(&inner)) => {
                     self.problem(&key, &value, "is not a section with keys of its own");
@@ -88,23 +88,24 @@ impl Reader {
         }
     }
 
-    /// A slip of the pen would silently leave a default in force, so it is a problem; a key of another version is not.
+    /// A misspelt key would silently leave a default in force, so it is an error; an unknown key, perhaps of another
+    /// version, is not.
     fn unknown(&mut self, key: &str, name: &str, candidates: &[&str]) {
         match nearest(name, candidates.iter().copied()).or_else(|| elsewhere(name, candidates)) {
             Some(meant) => self.problems.push(format!("{key}: there is no such key; did you mean {meant}?")),
-            None => self.notes.push(format!("{key}: is not a key that is known here, and has no effect")),
+            None => self.notes.push(format!("{key}: unknown key, has no effect")),
         }
     }
 
-    /// A value of a key is wrong: `what` completes it.
+    /// Reports an invalid value; `what` completes the sentence that begins with the value.
     pub fn problem(&mut self, key: &str, value: &Value, what: impl Display) {
-        self.problems.push(format!("{key}: {} {what}", shown(value)));
+        self.problems.push(format!("{key}: {} {what}", quoted(value)));
     }
 
     /// The value of a key, if the file has one. Configurations write an empty text for none.
     fn take(&mut self, key: &'static str) -> Option<Value> {
         let value = if self.schema.not_yet.contains(&key) {
-            // It stays, and will be told.
+            // Not implemented: the value stays, so that it is reported as having no effect.
             self.values.get(key).cloned()
         } else {
             self.asked.insert(key);
@@ -113,7 +114,7 @@ impl Reader {
         value.filter(|value| !value.is_null() && value != "")
     }
 
-    /// A value that `parse` understands; `wanted` completes "... is not".
+    /// A value that `parse` accepts; `wanted` completes the error "... is not".
     pub fn parsed<T>(&mut self, key: &'static str, wanted: &str, parse: impl Fn(&Value) -> Option<T>) -> Option<T> {
         let value = self.take(key)?;
         let parsed = parse(&value);
@@ -123,17 +124,17 @@ impl Reader {
         parsed
     }
 
-    /// A text.
+    /// A string, as it is in the file.
     pub fn text(&mut self, key: &'static str) -> Option<String> {
         self.parsed(key, "a text", |value| value.as_str().map(str::to_owned))
     }
 
-    /// True or false.
+    /// `true` or `false`; no other spelling.
     pub fn boolean(&mut self, key: &'static str) -> Option<bool> {
         self.parsed(key, "true or false", Value::as_bool)
     }
 
-    /// A number from a range; 0 stands for "not set".
+    /// A number in `range`; 0 stands for "not set".
     pub fn number(&mut self, key: &'static str, range: std::ops::RangeInclusive<u32>) -> Option<u32> {
         let wanted = format!("0 or a number from {} to {}", range.start(), range.end());
         let number = self.parsed(key, &wanted, |value| {
@@ -143,7 +144,7 @@ impl Reader {
         number.filter(|number| *number != 0)
     }
 
-    /// One of some words, in whatever case.
+    /// One of the names in `choices`; case does not matter.
     pub fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Option<T> {
         let value = self.take(key)?;
         let found = value.as_str().and_then(|text| choices.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)));
@@ -156,7 +157,7 @@ impl Reader {
         found.map(|(_, choice)| *choice)
     }
 
-    /// A list, each of whose entries `parse` understands.
+    /// A list of which `parse` accepts every entry.
     pub fn list<T>(&mut self, key: &'static str, wanted: &str, parse: impl Fn(&str) -> Option<T>) -> Vec<T> {
         let entries = match self.take(key) {
             None => return vec![],
@@ -176,25 +177,25 @@ impl Reader {
         list
     }
 
-    /// A port; 0 stands for "not set".
+    /// A port number; 0 stands for "not set".
     pub fn port(&mut self, key: &'static str) -> Option<u16> {
         self.number(key, 1..=65_535).and_then(|port| u16::try_from(port).ok())
     }
 
-    /// An absolute path.
+    /// A path that begins with `/`.
     pub fn path(&mut self, key: &'static str) -> Option<PathBuf> {
         let absolute = |value: &Value| value.as_str().filter(|path| path.starts_with('/')).map(PathBuf::from);
         self.parsed(key, "an absolute path", absolute)
     }
 
-    /// Whether a feature is on.
+    /// Whether a feature gate is on, in the file or by default.
     pub fn feature(&mut self, name: &'static str) -> bool {
         self.asked.insert(name);
         let default = self.schema.features.iter().any(|(known, on)| *known == name && *on);
         self.features.get(name).copied().unwrap_or(default)
     }
 
-    /// Notes what was set, is known, and has no effect. What says the same as the default has none anyway.
+    /// Notes keys and features that were set but never read. A value that equals the default is not worth a note.
     pub fn note_the_rest(&mut self) {
         for (key, value) in std::mem::take(&mut self.values) {
             let default = self.schema.keys.iter().find(|known| known.path == key).map_or("", |known| known.default);
@@ -202,20 +203,20 @@ impl Reader {
                 || value == ""
                 || serde_saphyr::from_str::<Value>(default).is_ok_and(|default| default == value);
             if !same {
-                self.notes.push(format!("{key}: is not implemented yet, so {} has no effect", shown(&value)));
+                self.notes.push(format!("{key}: is not implemented yet, so {} has no effect", quoted(&value)));
             }
         }
         let on = self.features.iter().filter(|(name, on)| **on && !self.asked.contains(*name));
         self.notes.extend(on.map(|(name, _)| format!("{FEATURE_GATES}.{name}: is not implemented yet")));
     }
 
-    /// Whether a key or feature has an effect.
+    /// Whether a key or feature was read, and so has an effect.
     pub fn was_asked(&self, name: &str) -> bool {
         self.asked.contains(name)
     }
 }
 
-/// All keys, and all sections.
+/// The paths of all keys and sections.
 fn paths(schema: &'static Schema) -> Vec<&'static str> {
     let sections = |path: &'static str| path.match_indices('.').map(|(end, _)| &path[..end]);
     let sections: BTreeSet<_> = schema.keys.iter().flat_map(|key| sections(key.path)).collect();
@@ -228,7 +229,7 @@ fn elsewhere<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
     candidates.iter().copied().find(|candidate| last(candidate) == last(name))
 }
 
-fn shown(value: &Value) -> String {
+fn quoted(value: &Value) -> String {
     match value {
         Value::String(text) => format!("`{}`", text.escape_debug()),
         other => format!("`{other}`"),

@@ -1,6 +1,6 @@
-//! A hash that is the same on every machine and in every version: numbers derived from it live in the switch.
+//! A hash that is the same on every machine and in every version: ids derived from it live in the switch.
 
-/// Hashes bytes: FNV-1a over 64 bits, with a finaliser, so that any of the result's bits can be used.
+/// FNV-1a with 64 bits and a finaliser, so that any bits of the result can be used.
 #[derive(Clone, Debug)]
 pub struct StableHasher(u64);
 
@@ -11,14 +11,14 @@ impl Default for StableHasher {
 }
 
 impl StableHasher {
-    /// Goes on with these bytes.
+    /// Adds bytes to the hashed input.
     pub fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
         }
     }
 
-    /// The hash of all bytes so far.
+    /// The hash of all bytes that were written.
     pub fn finish(&self) -> u64 {
         // The finaliser of splitmix64.
         let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -27,12 +27,12 @@ impl StableHasher {
     }
 }
 
-/// A key with a hash that never changes, unlike `std::hash::Hash`, which promises nothing across versions and machines.
+/// A key with a hash that never changes; `std::hash::Hash` promises nothing across versions and machines.
 pub trait StableKey {
-    /// Writes the key; different keys of a type write different bytes, and none writes the beginning of another.
+    /// Writes the key. Different keys of a type write different bytes, and none writes a prefix of another.
     fn feed(&self, hash: &mut StableHasher);
 
-    /// The hash of the key alone.
+    /// The hash of this key and nothing else.
     fn stable_hash(&self) -> u64 {
         let mut hash = StableHasher::default();
         self.feed(&mut hash);
@@ -82,15 +82,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_stay_what_they_were_in_the_first_release() {
-        // Numbers in switches depend on these: never change them.
+    fn hashes_are_those_of_the_first_release() {
+        // Ids in switches depend on these: never change them.
         assert_eq!(StableHasher::default().finish(), 0xf52a_15e9_a9b5_e89b);
         assert_eq!("default/web".stable_hash(), 0x8d4d_088a_6f9d_7d57);
         assert_eq!(("default".to_owned(), 7u32).stable_hash(), 0xcb59_15fa_b880_b531);
     }
 
     #[test]
-    fn neighbouring_strings_do_not_run_into_each_other() {
+    fn the_boundary_between_strings_changes_the_hash() {
         assert_ne!(("ab", "c").stable_hash(), ("a", "bc").stable_hash());
     }
 }

@@ -1,83 +1,86 @@
-//! Numbers that live in the switch: conjunction ids, group ids.
+//! Ids that live in the switch: of conjunctions and groups.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use crate::hash::StableKey;
 
-/// Gives each key a number that it keeps: across changes of other keys, and across restarts.
+/// Assigns an id to each key, which the key keeps across restarts, whatever happens to other keys.
 ///
-/// A key's number follows from its [`StableKey`]; where that is taken, from the next that is free. After a restart
-/// [`Ids::adopt`] tells which numbers the switch knows, together with fingerprints of their keys (that travel in cookies),
-/// so that a key gets the very number it had, and no number gets a second meaning while flows with the first may live.
+/// A key gets the id that its [`StableKey`] hashes to, or the next free one. After a restart [`Ids::adopt`] adds the ids that
+/// are in the switch, with fingerprints of their keys (which travel in cookies): each key gets the id that it had, and no
+/// id gets a second meaning while flows with the first may exist.
 #[derive(Clone, Debug)]
 pub struct Ids<K> {
     range: RangeInclusive<u32>,
     fingerprint: u64,
-    numbers: BTreeMap<u32, Use<K>>,
-    /// Keys that have a number, or had and may get it back.
+    ids: BTreeMap<u32, Usage<K>>,
+    /// Keys that have an id, or had one and may get it back.
     keys: BTreeMap<K, u32>,
-    /// The adopted number of each fingerprint; `None` if there were several, so that nobody knows which is whose.
+    /// The adopted id of each fingerprint; `None` if it was claimed or is ambiguous.
     adopted: BTreeMap<u64, Option<u32>>,
 }
 
+/// What an id is used for.
 #[derive(Clone, Debug)]
-enum Use<K> {
-    /// It is the number of a key.
+enum Usage<K> {
+    /// It is the id of a key.
     Live(K),
-    /// It was, and flows with it may still be in the switch.
+    /// The key released it; flows with it may still be in the switch.
     Retiring(K),
     /// It is in the switch, for a key with this fingerprint.
     Adopted(u64),
-    /// It is in the switch, and nobody knows what for.
+    /// It is in the switch, for an unknown key.
     Reserved,
 }
 
-/// What became of a number that the switch knows.
+/// The result of [`Ids::adopt`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Adopted {
-    /// It is kept for its key.
+    /// The id is reserved for its key.
     Kept,
-    /// It is out of range, and no number that is given out here can be confused with it.
+    /// The id is out of range, so it is never assigned.
     OutOfRange,
-    /// It cannot be told whose it is; nobody gets it before [`Ids::forget_unclaimed`].
+    /// The key cannot be determined; the id is not assigned before [`Ids::forget_unclaimed`].
     Ambiguous,
-    /// It has been given to another key already: flows of two keys share it. Adopt first, then assign.
+    /// The id is already assigned to another key: flows of two keys share it. Adopt first, then assign.
     Clash,
 }
 
-/// Every number is taken.
+/// All ids are in use.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("all numbers from {} to {} are taken", .range.start(), .range.end())]
+#[error("all ids from {} to {} are in use", .range.start(), .range.end())]
 pub struct Exhausted {
-    /// The numbers that there are.
+    /// The range of ids to assign from.
     pub range: RangeInclusive<u32>,
 }
 
 impl<K: StableKey + Ord + Clone> Ids<K> {
-    /// Gives out numbers of a range; fingerprints have so many bits (1 to 64: as many as fit into a cookie; two keys with
-    /// one fingerprint cannot be told apart after a restart).
+    /// Assigns ids of a range. Fingerprints have 1 to 64 bits, as many as fit into a cookie; keys with the same fingerprint
+    /// cannot be told apart after a restart.
     pub fn new(range: RangeInclusive<u32>, fingerprint_bits: u32) -> Self {
         let fingerprint = u64::MAX >> 64u32.saturating_sub(fingerprint_bits).min(63);
-        Self { range, fingerprint, numbers: BTreeMap::new(), keys: BTreeMap::new(), adopted: BTreeMap::new() }
+        Self { range, fingerprint, ids: BTreeMap::new(), keys: BTreeMap::new(), adopted: BTreeMap::new() }
     }
 
-    /// What stands for a key in the switch: the low bits of its hash.
+    /// Identifies a key in the switch: the low bits of its hash.
     pub fn fingerprint(&self, key: &K) -> u64 {
         key.stable_hash() & self.fingerprint
     }
 
-    /// The switch knows a number; its key has this fingerprint. Saying it again changes nothing.
+    /// The switch has an id whose key has this fingerprint. Idempotent.
     pub fn adopt(&mut self, id: u32, fingerprint: u64) -> Adopted {
         if !self.range.contains(&id) {
             return Adopted::OutOfRange;
         }
         let fingerprint = fingerprint & self.fingerprint;
-        match self.numbers.get(&id) {
-            Some(Use::Live(key) | Use::Retiring(key)) if self.fingerprint(key) == fingerprint => return Adopted::Kept,
-            Some(Use::Live(_) | Use::Retiring(_)) => return Adopted::Clash,
-            Some(Use::Adopted(known)) if *known == fingerprint => return Adopted::Kept,
-            Some(Use::Adopted(_) | Use::Reserved) => {
+        match self.ids.get(&id) {
+            Some(Usage::Live(key) | Usage::Retiring(key)) if self.fingerprint(key) == fingerprint => {
+                return Adopted::Kept;
+            }
+            Some(Usage::Live(_) | Usage::Retiring(_)) => return Adopted::Clash,
+            Some(Usage::Adopted(known)) if *known == fingerprint => return Adopted::Kept,
+            Some(Usage::Adopted(_) | Usage::Reserved) => {
                 self.reserve(id);
                 self.disown(fingerprint);
                 return Adopted::Ambiguous;
@@ -86,99 +89,99 @@ impl<K: StableKey + Ord + Clone> Ids<K> {
         }
         if self.adopted.contains_key(&fingerprint) {
             self.disown(fingerprint);
-            self.numbers.insert(id, Use::Reserved);
+            self.ids.insert(id, Usage::Reserved);
             return Adopted::Ambiguous;
         }
         self.adopted.insert(fingerprint, Some(id));
-        self.numbers.insert(id, Use::Adopted(fingerprint));
+        self.ids.insert(id, Usage::Adopted(fingerprint));
         Adopted::Kept
     }
 
-    /// The switch knows a number, and it cannot be told whose it is: nobody gets it before [`Ids::forget_unclaimed`].
+    /// The switch has an id of an unknown key: it is not assigned before [`Ids::forget_unclaimed`].
     pub fn reserve(&mut self, id: u32) {
-        match self.numbers.get(&id) {
-            Some(Use::Adopted(fingerprint)) => self.disown(*fingerprint),
+        match self.ids.get(&id) {
+            Some(Usage::Adopted(fingerprint)) => self.disown(*fingerprint),
             Some(_) => {}
-            None => drop(self.numbers.insert(id, Use::Reserved)),
+            None => drop(self.ids.insert(id, Usage::Reserved)),
         }
     }
 
-    /// The number of a key, which it has from now on if it had none.
+    /// The id of a key; assigns one if it has none.
     pub fn assign(&mut self, key: &K) -> Result<u32, Exhausted> {
         let id = match self.keys.get(key) {
             Some(id) => *id,
             None => self.claim(key).or_else(|| self.probe(key)).ok_or(Exhausted { range: self.range.clone() })?,
         };
-        self.numbers.insert(id, Use::Live(key.clone()));
+        self.ids.insert(id, Usage::Live(key.clone()));
         self.keys.insert(key.clone(), id);
         Ok(id)
     }
 
-    /// The number that a key has.
+    /// The id that is assigned to a key.
     pub fn get(&self, key: &K) -> Option<u32> {
         let id = *self.keys.get(key)?;
-        matches!(self.numbers.get(&id), Some(Use::Live(_))).then_some(id)
+        matches!(self.ids.get(&id), Some(Usage::Live(_))).then_some(id)
     }
 
-    /// The key that has a number, or had it and may still have flows in the switch.
+    /// The key of an id: the one that it is assigned to, or that released it and may still have flows in the switch.
     pub fn key(&self, id: u32) -> Option<&K> {
-        match self.numbers.get(&id)? {
-            Use::Live(key) | Use::Retiring(key) => Some(key),
-            Use::Adopted(_) | Use::Reserved => None,
+        match self.ids.get(&id)? {
+            Usage::Live(key) | Usage::Retiring(key) => Some(key),
+            Usage::Adopted(_) | Usage::Reserved => None,
         }
     }
 
-    /// Whether a number is somebody's, or may be.
+    /// Whether an id is assigned, retiring, adopted or reserved.
     pub fn is_known(&self, id: u32) -> bool {
-        self.numbers.contains_key(&id)
+        self.ids.contains_key(&id)
     }
 
-    /// A key needs its number no more. Nobody else gets it before [`Ids::retired`]; the key itself does.
+    /// Releases the id of a key. No other key gets it before [`Ids::retired`]; the same key can.
     pub fn release(&mut self, key: &K) -> Option<u32> {
         let id = self.get(key)?;
-        self.numbers.insert(id, Use::Retiring(key.clone()));
+        self.ids.insert(id, Usage::Retiring(key.clone()));
         Some(id)
     }
 
-    /// The numbers that were released and wait for [`Ids::retired`].
+    /// The released ids that wait for [`Ids::retired`].
     pub fn retiring(&self) -> impl Iterator<Item = u32> + '_ {
-        self.numbers.iter().filter(|(_, used)| matches!(used, Use::Retiring(_))).map(|(id, _)| *id)
+        self.ids.iter().filter(|(_, usage)| matches!(usage, Usage::Retiring(_))).map(|(id, _)| *id)
     }
 
-    /// Nothing in the switch uses a released number any more. Says whether it was waiting for that.
+    /// No flow in the switch uses a released id any more. Returns whether the id was waiting for that.
     pub fn retired(&mut self, id: u32) -> bool {
-        let Some(Use::Retiring(key)) = self.numbers.get(&id) else { return false };
+        let Some(Usage::Retiring(key)) = self.ids.get(&id) else { return false };
         self.keys.remove(key);
-        self.numbers.remove(&id);
+        self.ids.remove(&id);
         true
     }
 
-    /// What nobody wanted has been swept from the switch: adopted numbers that nobody has claimed are free.
+    /// Unclaimed flows have been deleted from the switch: adopted ids that no key has claimed become free.
     pub fn forget_unclaimed(&mut self) {
-        self.numbers.retain(|_, used| matches!(used, Use::Live(_) | Use::Retiring(_)));
+        self.ids.retain(|_, used| matches!(used, Usage::Live(_) | Usage::Retiring(_)));
         self.adopted.clear();
     }
 
-    /// The number that was adopted for a key.
+    /// Takes the id that was adopted for a key.
     fn claim(&mut self, key: &K) -> Option<u32> {
-        // Claimed once, the fingerprint stays taken: what else is adopted with it belongs to somebody else.
+        // The fingerprint stays taken: another id that is adopted with it belongs to another key.
         let place = self.adopted.get_mut(&(key.stable_hash() & self.fingerprint))?;
         place.take()
     }
 
-    /// The first free number from the one that the key's hash points to.
+    /// The first free id, from the one that the key hashes to.
     fn probe(&self, key: &K) -> Option<u32> {
         let (start, end) = (*self.range.start(), *self.range.end());
         let count = u64::from(end.checked_sub(start)?) + 1;
         let offset = u32::try_from(key.stable_hash() % count).unwrap_or_default();
         let first = start + offset;
-        (first..=end).chain(start..first).find(|id| !self.numbers.contains_key(id))
+        (first..=end).chain(start..first).find(|id| !self.ids.contains_key(id))
     }
 
-    /// Nobody can claim the number that was adopted with a fingerprint.
+    /// Makes the id that was adopted with a fingerprint impossible to claim.
     fn disown(&mut self, fingerprint: u64) {
         if let Some(id) = self.adopted.insert(fingerprint, None).flatten() {
-            self.numbers.insert(id, Use::Reserved);
+            self.ids.insert(id, Usage::Reserved);
         }
     }
 }

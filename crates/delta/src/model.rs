@@ -1,4 +1,4 @@
-//! A switch in memory, with the semantics of Open vSwitch as far as they matter here; and what flows should become.
+//! A switch in memory, with the semantics of Open vSwitch that matter here, and the expected outcome of claims.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,15 +13,16 @@ use openflow::port::Port;
 use openflow::wire::Reader;
 
 use crate::target::{Target, targets};
-use crate::{Failure, Patch, Rejected, State};
+use crate::{Failure, Meters, Rejected, Stage};
 
 pub(crate) type Key = (u8, u16, Match);
 pub(crate) type Owner = u32;
+pub(crate) type State = crate::State<Owner, Meters>;
 
-/// An output to this port, a bucket with this weight, a rate of this much: the model refuses it.
+/// The model rejects an output to this port, a bucket with this weight, and a meter with this rate.
 pub(crate) const POISON: u16 = 666;
 
-/// A message as it went over the wire.
+/// Type and body of a message on the wire.
 pub(crate) type Sent = (u8, Vec<u8>);
 
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -29,7 +30,7 @@ pub(crate) struct Switch {
     pub(crate) flows: BTreeMap<Key, Flow>,
     pub(crate) groups: BTreeMap<u32, Group>,
     pub(crate) meters: BTreeMap<u32, Meter>,
-    /// How many flows went because their group or meter did.
+    /// The number of flows that were deleted together with their group or meter.
     pub(crate) cascaded: usize,
 }
 
@@ -37,13 +38,37 @@ pub(crate) fn key(flow: &Flow) -> Key {
     (flow.table, flow.priority, flow.matches.clone())
 }
 
-pub(crate) fn messages(state: &State<Owner>, patch: &Patch, stage: std::ops::Range<usize>) -> Vec<Sent> {
-    let encode = |message: crate::Message<'_>| {
+pub(crate) fn len(stage: &Stage) -> usize {
+    match stage {
+        Stage::Meters(patch) => patch.len(),
+        Stage::Bundle(patch) => patch.len(),
+    }
+}
+
+pub(crate) fn messages(state: &State, stage: &Stage) -> Vec<Sent> {
+    let encoded = |kind, encode: &dyn Fn(&mut Vec<u8>)| {
         let mut body = Vec::new();
-        message.put_body(&mut body);
-        (message.kind(), body)
+        encode(&mut body);
+        (kind, body)
     };
-    state.messages(patch, stage).map(encode).collect()
+    match stage {
+        Stage::Meters(patch) => {
+            state.meter_mods(patch).map(|message| encoded(kind::METER_MOD, &|out| message.encode(out))).collect()
+        }
+        Stage::Bundle(patch) => {
+            state.messages(patch).map(|message| encoded(message.kind(), &|out| message.put_body(out))).collect()
+        }
+    }
+}
+
+/// Reports the outcome of a stage.
+pub(crate) fn conclude(state: &mut State, stage: Stage, result: Result<(), Failure>) {
+    match (stage, result) {
+        (Stage::Meters(patch), Ok(())) => state.meters_applied(patch),
+        (Stage::Meters(patch), Err(failure)) => state.meters_failed(patch, failure),
+        (Stage::Bundle(patch), Ok(())) => state.committed(patch),
+        (Stage::Bundle(patch), Err(failure)) => state.failed(patch, failure),
+    }
 }
 
 impl Switch {
@@ -79,7 +104,7 @@ impl Switch {
             FlowCommand::Add if flow.actions.contains(&Action::Output(Port(POISON.into()))) => {
                 return Err("poison".into());
             }
-            FlowCommand::Add if !self.has_all(&flow.actions) => panic!("{flow} points at nothing"),
+            FlowCommand::Add if !self.has_all(&flow.actions) => panic!("{flow} has no target"),
             FlowCommand::Add => drop(self.flows.insert(key(&flow), flow)),
             FlowCommand::DeleteStrict => drop(self.flows.remove(&key(&flow))),
             other => panic!("{other:?}"),
@@ -93,14 +118,14 @@ impl Switch {
                 if group.buckets.iter().any(|bucket| bucket.weight == Some(POISON)) {
                     return Err("poison".into());
                 }
-                assert!(group.buckets.iter().all(|b| self.has_all(&b.actions)), "{group} points at nothing");
+                assert!(group.buckets.iter().all(|b| self.has_all(&b.actions)), "{group} has no target");
                 self.groups.insert(group.id, group);
             }
             GroupMod::Delete(id) => {
                 self.groups.remove(&id);
                 for group in self.groups.values() {
                     let actions: Vec<_> = group.buckets.iter().flat_map(|b| b.actions.clone()).collect();
-                    assert!(self.has_all(&actions), "{group} points at nothing");
+                    assert!(self.has_all(&actions), "{group} has no target");
                 }
                 self.cascade(Target::Group(id));
             }
@@ -115,11 +140,11 @@ impl Switch {
             MeterMod::Add(meter) | MeterMod::Modify(meter) if poison(&meter) => return Err("poison".into()),
             MeterMod::Add(meter) => {
                 let id = meter.id.0;
-                assert!(self.meters.insert(id, meter).is_none(), "meter {id} is there already");
+                assert!(self.meters.insert(id, meter).is_none(), "meter {id} exists already");
             }
             MeterMod::Modify(meter) => {
                 let id = meter.id.0;
-                assert!(self.meters.insert(id, meter).is_some(), "meter {id} is not there");
+                assert!(self.meters.insert(id, meter).is_some(), "meter {id} does not exist");
             }
             MeterMod::Delete(id) => {
                 self.meters.remove(&id.0);
@@ -129,30 +154,24 @@ impl Switch {
         Ok(())
     }
 
-    /// Carries a patch out, as far as it goes.
-    pub(crate) fn carry_out(&mut self, state: &State<Owner>, patch: &Patch) -> Result<(), Failure> {
-        self.stage(state, patch, patch.before())?;
+    /// Applies a stage: a bundle as a whole, meters one by one.
+    pub(crate) fn apply(&mut self, state: &State, stage: &Stage) -> Result<(), Failure> {
         let mut after = self.clone();
-        for (index, message) in patch.bundle().zip(messages(state, patch, patch.bundle())) {
-            let rejected = |reason| Failure::Rejected(vec![Rejected { index, reason }]);
-            after.send(&message).map_err(rejected)?;
-        }
-        *self = after;
-        self.stage(state, patch, patch.after())
-    }
-
-    fn stage(&mut self, state: &State<Owner>, patch: &Patch, stage: std::ops::Range<usize>) -> Result<(), Failure> {
         let mut rejected = Vec::new();
-        for (index, message) in stage.clone().zip(messages(state, patch, stage)) {
-            if let Err(reason) = self.send(&message) {
+        for (index, message) in messages(state, stage).iter().enumerate() {
+            if let Err(reason) = after.send(message) {
                 rejected.push(Rejected { index, reason });
+                if matches!(stage, Stage::Bundle(_)) {
+                    return Err(Failure::Rejected(rejected));
+                }
             }
         }
+        *self = after;
         if rejected.is_empty() { Ok(()) } else { Err(Failure::Rejected(rejected)) }
     }
 
-    /// Tells the state all that the switch holds.
-    pub(crate) fn resync(&self, state: &mut State<Owner>) {
+    /// Reports all objects of the switch to the state.
+    pub(crate) fn resync(&self, state: &mut State) {
         state.begin_resync();
         for flow in self.flows.values() {
             state.observe_flow(flow);
@@ -166,38 +185,36 @@ impl Switch {
         state.end_resync();
     }
 
-    /// Sends patches until there is nothing more to send; says how many messages it took.
-    pub(crate) fn converge(&mut self, state: &mut State<Owner>) -> usize {
+    /// Applies patches until none is left; returns the number of messages.
+    pub(crate) fn converge(&mut self, state: &mut State) -> usize {
         let mut count = 0;
         for _ in 0..50 {
-            let Some(patch) = state.patch() else { return count };
-            count += patch.len();
-            match self.carry_out(state, &patch) {
-                Ok(()) => state.committed(patch),
-                Err(failure) => state.failed(patch, failure),
-            }
+            let Some(stage) = state.patch() else { return count };
+            count += len(&stage);
+            let result = self.apply(state, &stage);
+            conclude(state, stage, result);
         }
-        panic!("there is always more to send");
+        panic!("50 patches, and still not converged");
     }
 }
 
-/// What everyone wants.
+/// The claims of all owners.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct AllClaims {
     pub(crate) flows: BTreeMap<Owner, Vec<Flow>>,
     pub(crate) groups: BTreeMap<Owner, Vec<Group>>,
     pub(crate) meters: BTreeMap<Owner, Vec<Meter>>,
 }
 
-impl Wanted {
-    /// Fills a fresh state.
-    pub(crate) fn tell(&self, state: &mut State<Owner>) {
+impl AllClaims {
+    /// Sets the claims of all owners.
+    pub(crate) fn set_all(&self, state: &mut State) {
         for owner in self.owners() {
-            self.tell_of(state, owner);
+            self.set(state, owner);
         }
     }
 
-    pub(crate) fn tell_of(&self, state: &mut State<Owner>, owner: Owner) {
+    pub(crate) fn set(&self, state: &mut State, owner: Owner) {
         state.set_meters(&owner, self.meters.get(&owner).cloned().unwrap_or_default());
         state.set_groups(&owner, self.groups.get(&owner).cloned().unwrap_or_default());
         state.set_flows(&owner, self.flows.get(&owner).cloned().unwrap_or_default());
@@ -207,7 +224,7 @@ impl Wanted {
         self.flows.keys().chain(self.groups.keys()).chain(self.meters.keys()).copied().collect()
     }
 
-    /// What the switch should hold in the end, computed in the most plain way.
+    /// The objects that the switch should have in the end, computed in the plainest way.
     pub(crate) fn outcome(&self) -> Switch {
         let mut parts: BTreeMap<Key, Vec<Flow>> = BTreeMap::new();
         for flow in self.flows.values().flatten() {
@@ -236,18 +253,18 @@ impl Wanted {
         for meter in self.meters.values().flatten() {
             switch.meters.entry(meter.id.0).or_insert_with(|| meter.clone());
         }
-        switch.without_what_cannot_be()
+        switch.without_impossible()
     }
 
-    /// Keys that someone wants, whether or not they can be had.
+    /// The keys of all claimed flows, whether or not these can be installed.
     pub(crate) fn keys(&self) -> BTreeSet<Key> {
         self.flows.values().flatten().map(key).collect()
     }
 }
 
 impl Switch {
-    /// Leaves out what the switch refuses, and what points at something that is missing.
-    fn without_what_cannot_be(mut self) -> Self {
+    /// Leaves out objects that the switch rejects, and those with a missing target.
+    fn without_impossible(mut self) -> Self {
         self.meters.retain(|_, meter| !meter.bands.contains(&Band::Drop { rate: POISON.into(), burst: 1 }));
         self.groups.retain(|_, group| group.buckets.iter().all(|bucket| bucket.weight != Some(POISON)));
         loop {

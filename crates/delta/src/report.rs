@@ -1,33 +1,35 @@
-//! What went wrong, for the status of the objects that it concerns.
+//! Reports of problems, for the status of the owners.
 
 use std::fmt;
 
-use openflow::flow::EncodedFlow;
 use openflow::matching::Match;
 
 use crate::target::Target;
 
-/// What a report is about.
+/// The object of a report.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Subject {
-    /// A flow, by what the switch tells flows apart by.
+    /// A flow, by the key that the switch uses.
     Flow {
-        /// Its table.
+        /// Number of the table.
         table: u8,
-        /// Its priority.
+        /// Higher priorities match first.
         priority: u16,
-        /// Its match.
+        /// All fields of the match.
         matches: Match,
     },
-    /// The group with this number.
+    /// The group with this id.
     Group(u32),
-    /// The meter with this number.
+    /// The meter with this id.
     Meter(u32),
 }
 
-impl Subject {
-    pub(crate) fn flow(flow: &EncodedFlow) -> Self {
-        Subject::Flow { table: flow.table(), priority: flow.priority(), matches: flow.decode().matches }
+impl From<Target> for Subject {
+    fn from(target: Target) -> Self {
+        match target {
+            Target::Group(id) => Subject::Group(id),
+            Target::Meter(id) => Subject::Meter(id),
+        }
     }
 }
 
@@ -44,38 +46,38 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Two owners want different things in one place.
+/// Two owners claim different objects with the same key.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
-#[error("{subject} is wanted in two ways, by {winner:?}, who gets it, and by {loser:?}")]
+#[error("conflict on {subject}: {winner:?} and {loser:?} want different contents; {winner:?} is installed")]
 pub struct Conflict<O: fmt::Debug> {
-    /// What it is about.
+    /// The object in question.
     pub subject: Subject,
-    /// The smallest owner: what it wants is installed.
+    /// The smallest owner, whose claim is installed.
     pub winner: O,
-    /// The other one; the same owner, if it contradicts itself.
+    /// The other owner; the same one, if it contradicts itself.
     pub loser: O,
 }
 
-/// The switch refused something, and will not be asked again before it changes or [`crate::State::retry`].
+/// The switch rejected an object; it is sent again after a change or [`crate::State::retry`].
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
-#[error("{subject} was refused: {reason}")]
+#[error("switch rejected {subject}: {reason}")]
 pub struct Rejection<O: fmt::Debug> {
-    /// What it is about.
+    /// The object in question.
     pub subject: Subject,
-    /// Who wants it; nobody, if its removal was refused.
+    /// The owners that claim it; none, if its deletion was rejected.
     pub owners: Vec<O>,
-    /// What the switch said.
+    /// The error of the switch.
     pub reason: String,
 }
 
-/// Something that cannot be installed yet, as it points at something that is not there.
+/// An object that cannot be installed yet, as its target does not exist.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
-#[error("{subject} waits for {target}")]
+#[error("{subject} waits for {target}, which does not exist")]
 pub struct Waiting<O: fmt::Debug> {
-    /// What it is about.
+    /// The object in question.
     pub subject: Subject,
-    /// Who wants it.
+    /// The owners that claim it.
     pub owners: Vec<O>,
-    /// What is missing: nobody wants it, the switch refused it, or it waits itself.
+    /// The missing target: it has no claim, was rejected, or waits itself.
     pub target: Target,
 }

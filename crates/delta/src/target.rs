@@ -1,16 +1,16 @@
-//! What flows and groups point at.
+//! Groups and meters as the targets of flows and groups.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use openflow::action::Action;
 
-/// What an action needs to be there, and whose removal makes the switch remove the flow.
+/// A group or meter that an action points at. It has to exist first, and the switch deletes flows together with it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Target {
-    /// The group with this number.
+    /// The group with this id.
     Group(u32),
-    /// The meter with this number.
+    /// The meter with this id.
     Meter(u32),
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// What a list of actions points at.
+/// The targets of a list of actions.
 pub(crate) fn targets(actions: &[Action]) -> impl Iterator<Item = Target> + '_ {
     actions.iter().filter_map(|action| match action {
         Action::Group(id) => Some(Target::Group(*id)),
@@ -33,7 +33,7 @@ pub(crate) fn targets(actions: &[Action]) -> impl Iterator<Item = Target> + '_ {
     })
 }
 
-/// How many of those who want something point at each target.
+/// The number of claims that point at each target.
 #[derive(Debug, Default)]
 pub(crate) struct Pointers(BTreeMap<Target, usize>);
 

@@ -1,4 +1,4 @@
-//! The promises of the crate, each against a switch in memory.
+//! The invariants of the crate, checked against a switch in memory.
 
 mod properties;
 mod scenarios;

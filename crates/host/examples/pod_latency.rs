@@ -1,6 +1,6 @@
-//! How long it takes to plug and unplug the cables of Pods: `cargo run --release -p host --example pod_latency [PODS]`.
+//! Latency of attaching and detaching Pod veths: `cargo run --release -p host --example pod_latency [PODS]`.
 //! Needs root. Works in namespaces of its own.
-#![expect(clippy::print_stdout, reason = "this is what it is for")]
+#![expect(clippy::print_stdout, reason = "it prints its results")]
 
 use std::env;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ fn main() -> Result<()> {
     let node = Netns::private()?;
     for datapath in [Datapath::System, Datapath::Netdev] {
         let (mut attach, mut check, mut detach) = (Vec::new(), Vec::new(), Vec::new());
-        let mut plugged = Vec::new();
+        let mut attached = Vec::new();
         for number in 2..pods.saturating_add(2) {
             let netns = testkit::Netns::new()?;
             let pod = PodLink {
@@ -33,9 +33,9 @@ fn main() -> Result<()> {
             };
             attach.push(node.run(|| timed(|| pod::attach(&pod, || {})))??);
             check.push(node.run(|| timed(|| pod::check(&pod).map(drop)))??);
-            plugged.push((pod, netns));
+            attached.push((pod, netns));
         }
-        for (pod, netns) in plugged {
+        for (pod, netns) in attached {
             detach.push(node.run(|| timed(|| pod::detach(&pod.host_device)))??);
             drop(netns);
         }

@@ -1,45 +1,52 @@
-//! What to change so that the kernel holds what it should. Pure.
+//! Changes that make the kernel's state equal to the desired state. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use types::host::{Address, Desired, Link, Neighbour, Observed, Op, Route};
+use types::host::{Address, Desired, Link, MAIN_TABLE, Neighbour, Observed, Op, Route};
 
-/// The changes that turn `observed` into `desired`, in an order in which they work: what is needed comes before what needs
-/// it, and packets lose their way only where nothing else is possible.
+/// The changes that turn `observed` into `desired`, ordered by dependency and so that as few packets as possible are
+/// misrouted in between.
 ///
-/// What is there and nobody wants is removed only if `sweep` says so: not before every source of `desired` is in sync.
-/// Nothing is asked of a device that is missing, except to be there.
+/// Stale objects are removed only if `sweep` is set, which requires the initial sync of every source of `desired`. The
+/// exception are routes to addresses in [`Desired::clear`]. nftables rules come before everything that they protect. A missing
+/// device only gets its `SetLink`.
 pub fn diff(desired: &Desired, observed: &Observed, sweep: bool) -> Vec<Op> {
     let there = |device: &str| observed.links.contains_key(device) || !desired.links.contains_key(device);
     let stale = stale_addresses(desired, observed, sweep);
-    // With a device's last address the kernel drops its routes and neighbours, with the first of a network the others of that.
-    let shaken: BTreeSet<&str> = stale.iter().map(|address| address.device.as_str()).collect();
+    // With a device's last address the kernel drops its routes and neighbours, with the first of a subnet the others of the subnet.
+    let disturbed: BTreeSet<&str> = stale.iter().map(|address| address.device.as_str()).collect();
+
+    let routes = wanted_routes(desired);
+    let unwanted = |route: &&Route| !routes.contains_key(&(route.table, route.destination));
+    let forbidden =
+        |route: &&Route| route.table == MAIN_TABLE && desired.clear.iter().any(|ip| route.destination.contains(ip));
+    let (poisoned, stale_routes): (Vec<&Route>, Vec<&Route>) =
+        observed.routes.iter().filter(unwanted).partition(forbidden);
 
     let mut ops = Vec::new();
-    ops.extend(sysctls(desired, observed).map(|(key, value)| Op::SetSysctl(key, value)));
-    ops.extend(links(desired, observed).map(|(device, link)| Op::SetLink(device, link)));
-    ops.extend(stale.iter().cloned().cloned().map(Op::RemoveAddress));
-    let missing = |address: &&Address| !observed.addresses.contains(*address) || shaken.contains(&*address.device);
-    let addresses = desired.addresses.iter().filter(|address| there(&address.device));
-    ops.extend(addresses.filter(missing).cloned().map(Op::AddAddress));
-    let neighbours = wanted_neighbours(desired);
-    let unknown = |have: &&&Neighbour| !observed.neighbours.contains(**have) || shaken.contains(&*have.device);
-    let reachable = neighbours.values().filter(|neighbour| there(&neighbour.device));
-    ops.extend(reachable.filter(unknown).map(|neighbour| Op::PutNeighbour((*neighbour).clone())));
-    let routes = wanted_routes(desired);
-    let different = |route: &&Route| !observed.routes.contains(*route) || shaken.contains(&*route.device);
-    let routable = routes.values().filter(|route| there(&route.device));
-    ops.extend(routable.filter(different).cloned().map(Op::PutRoute));
-    ops.extend(desired.rules.difference(&observed.rules).cloned().map(Op::AddRule));
     if let Some(firewall) = desired.firewall.as_ref().filter(|_| !observed.firewall_intact) {
         ops.push(Op::ReplaceFirewall(firewall.clone()));
     }
+    ops.extend(sysctls(desired, observed).map(|(key, value)| Op::SetSysctl(key, value)));
+    ops.extend(links(desired, observed).map(|(device, link)| Op::SetLink(device, link)));
+    ops.extend(stale.iter().cloned().cloned().map(Op::RemoveAddress));
+    let missing = |address: &&Address| !observed.addresses.contains(*address) || disturbed.contains(&*address.device);
+    let addresses = desired.addresses.iter().filter(|address| there(&address.device));
+    ops.extend(addresses.filter(missing).cloned().map(Op::AddAddress));
+    let neighbours = wanted_neighbours(desired);
+    let unknown = |have: &&&Neighbour| !observed.neighbours.contains(**have) || disturbed.contains(&*have.device);
+    let reachable = neighbours.values().filter(|neighbour| there(&neighbour.device));
+    ops.extend(reachable.filter(unknown).map(|neighbour| Op::PutNeighbour((*neighbour).clone())));
+    let different = |route: &&Route| !observed.routes.contains(*route) || disturbed.contains(&*route.device);
+    let routable = routes.values().filter(|route| there(&route.device));
+    ops.extend(routable.filter(different).cloned().map(Op::PutRoute));
+    ops.extend(poisoned.into_iter().cloned().map(Op::RemoveRoute));
+    ops.extend(desired.rules.difference(&observed.rules).cloned().map(Op::AddRule));
     if sweep {
         ops.extend(observed.rules.difference(&desired.rules).cloned().map(Op::RemoveRule));
-        let unwanted = |route: &&Route| !routes.contains_key(&(route.table, route.destination));
-        ops.extend(observed.routes.iter().filter(unwanted).cloned().map(Op::RemoveRoute));
+        ops.extend(stale_routes.into_iter().cloned().map(Op::RemoveRoute));
         let forgotten = |neighbour: &&Neighbour| !neighbours.contains_key(&(neighbour.device.as_str(), neighbour.ip));
         ops.extend(observed.neighbours.iter().filter(forgotten).cloned().map(Op::RemoveNeighbour));
     }
@@ -47,7 +54,7 @@ pub fn diff(desired: &Desired, observed: &Observed, sweep: bool) -> Vec<Op> {
 }
 
 fn sysctls<'a>(desired: &'a Desired, observed: &'a Observed) -> impl Iterator<Item = (String, String)> + 'a {
-    // A device's settings come and go with it.
+    // Sysctls of a device exist only while it does.
     let waits = |key: &str| {
         let absent = |device: &&String| !observed.links.contains_key(*device);
         desired.links.keys().filter(absent).any(|device| key.split('/').any(|part| part == device))
@@ -60,7 +67,7 @@ fn sysctls<'a>(desired: &'a Desired, observed: &'a Observed) -> impl Iterator<It
 fn links<'a>(desired: &'a Desired, observed: &'a Observed) -> impl Iterator<Item = (String, Link)> + 'a {
     desired.links.iter().filter_map(|(device, want)| {
         let Some(have) = observed.links.get(device) else { return Some((device.clone(), want.clone())) };
-        // Only what differs is set: to set an Ethernet address that is there makes every neighbour hear of it again.
+        // Sets only what differs: even setting the same MAC again makes the kernel notify all neighbours.
         let change = Link {
             up: want.up,
             mtu: want.mtu.filter(|mtu| have.mtu != Some(*mtu)),
@@ -79,7 +86,7 @@ fn wanted_neighbours(desired: &Desired) -> BTreeMap<(&str, IpAddr), &Neighbour> 
     desired.neighbours.iter().map(|neighbour| ((neighbour.device.as_str(), neighbour.ip), neighbour)).collect()
 }
 
-/// The routes by what makes them the same for the kernel, with destinations as it writes them: without bits of a host.
+/// Desired routes by the kernel's key, with destinations as the kernel writes them: host bits cleared.
 fn wanted_routes(desired: &Desired) -> BTreeMap<(u32, IpNet), Route> {
     let canonical = |route: &Route| Route { destination: route.destination.trunc(), ..route.clone() };
     desired.routes.iter().map(canonical).map(|route| ((route.table, route.destination), route)).collect()

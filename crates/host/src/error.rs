@@ -1,4 +1,4 @@
-//! What can go wrong between us and the kernel.
+//! Errors of kernel operations.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,75 +7,73 @@ use nix::errno::Errno;
 
 use crate::netlink::Refusal;
 
-/// Why the kernel does not hold what it should.
+/// A failed kernel operation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A namespace that is no longer there, or never was one.
+    /// A network namespace that does not exist, or is not one.
     #[error("network namespace {}: {problem}", path.display())]
     Netns {
-        /// Where it should be.
+        /// Path of the namespace.
         path: PathBuf,
-        /// What is wrong, and what follows.
+        /// The problem, and its likely cause.
         problem: String,
     },
-    /// A name that no device can have.
+    /// A name that the kernel does not accept for a device.
     #[error("device name `{device}`: {problem}")]
     DeviceName {
-        /// The name.
+        /// The name that was rejected.
         device: String,
-        /// What is wrong with it.
+        /// The rule that it violates.
         problem: &'static str,
     },
-    /// A device that is not there.
+    /// A device does not exist.
     #[error("{doing}: there is no device {device}")]
     NoDevice {
-        /// What was tried.
+        /// The operation that failed.
         doing: String,
-        /// The device.
+        /// Name of the missing device.
         device: String,
     },
-    /// A name that somebody else has.
-    #[error("cannot make device {device} {place}: a device of that name exists there; remove it, or use another name")]
+    /// A device name is already in use.
+    #[error("cannot create device {device} {place}: a device with this name exists; remove it, or use another name")]
     DeviceExists {
-        /// The name.
+        /// The name in use.
         device: String,
-        /// In which namespace.
+        /// The namespace, for the message.
         place: String,
     },
-    /// A route of somebody else is in the way.
-    #[error(
-        "cannot add the route to {destination}: {theirs} is there, which is not ours; remove it if nobody needs it"
-    )]
+    /// A foreign route has the same destination.
+    #[error("cannot add the route to {destination}: {theirs} exists and is not ours; remove it if it is not needed")]
     RouteTaken {
-        /// Where both lead.
+        /// Destination of both routes.
         destination: String,
-        /// The other route.
+        /// The foreign route, as `ip route` shows it.
         theirs: String,
     },
-    /// The kernel says no.
+    /// The kernel returned an error.
     #[error("{doing}: {errno}{}{}", because(.reason.as_ref()), permission(*errno))]
     Kernel {
-        /// What was tried.
+        /// The operation that failed.
         doing: String,
-        /// The kernel's answer.
+        /// The kernel's error number.
         errno: Errno,
-        /// Its reason, where it gives one.
+        /// The kernel's explanation, if it gave one.
         reason: Option<String>,
     },
     /// A file or a program cannot be used.
     #[error("{doing}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         doing: String,
-        /// What happened.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// `nft` says no.
-    #[error("{doing}: nft says: {said}")]
+    /// `nft` returned an error.
+    #[error("{doing}: nft failed: {said}")]
     Nft {
-        /// What was tried.
+        /// The operation that failed.
         doing: String,
-        /// Its message.
+        /// The message of `nft`.
         said: String,
     },
 }
@@ -92,11 +90,11 @@ fn permission(errno: Errno) -> &'static str {
 }
 
 impl Error {
-    /// Whether it may work later without anybody's help.
+    /// Whether a retry may succeed without any other action.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Netns { .. } | Self::DeviceName { .. } | Self::DeviceExists { .. } | Self::RouteTaken { .. } => false,
-            // Open vSwitch makes our devices.
+            // Open vSwitch creates our devices, possibly later.
             Self::NoDevice { .. } => true,
             Self::Kernel { errno, .. } => {
                 matches!(errno, Errno::EAGAIN | Errno::EBUSY | Errno::EINTR | Errno::ENOBUFS | Errno::ENOMEM)

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use libc::{c_char, c_ulong};
 use nix::errno::Errno;
 
-/// Each with the numbers of the commands that set it and ask for it. Checksums come first: what depends on them goes with them.
+/// Each with the commands to set and get it. Checksums come first, because turning them off also turns off dependent offloads.
 const OFFLOADS: [(&str, u32, u32); 6] = [
     ("tx", 0x17, 0x16),
     ("rx", 0x15, 0x14),
@@ -17,7 +17,7 @@ const OFFLOADS: [(&str, u32, u32); 6] = [
 ];
 const SIOCETHTOOL: c_ulong = 0x8946;
 
-/// `struct ethtool_value`.
+/// `struct ethtool_value` of the kernel.
 #[repr(C)]
 struct Value {
     command: u32,
@@ -29,21 +29,21 @@ struct Value {
 struct Request {
     name: [c_char; libc::IFNAMSIZ],
     value: *mut Value,
-    /// The rest of the union.
+    /// Padding to the size of the union.
     rest: [u8; 16],
 }
 
-/// The offloads of devices in the namespace in which this value was made.
+/// The offloads of devices in the namespace in which this value was created.
 pub(crate) struct Offloads(UdpSocket);
 
 impl Offloads {
     pub(crate) fn open() -> Result<Self, Errno> {
-        // Any socket will do; this one needs no unsafe code.
+        // Any socket works; this one needs no unsafe code.
         let any = (std::net::Ipv4Addr::UNSPECIFIED, 0);
         UdpSocket::bind(any).map(Self).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
     }
 
-    /// Turns them all off. One that the device cannot change (`EOPNOTSUPP`) is as it is.
+    /// Turns all of them off. Ignores those that the device cannot change (`EOPNOTSUPP`).
     pub(crate) fn turn_off(&self, device: &str) -> Result<(), Errno> {
         for (_, set, _) in OFFLOADS {
             match self.ioctl(device, &mut Value { command: set, data: 0 }) {
@@ -54,7 +54,7 @@ impl Offloads {
         Ok(())
     }
 
-    /// The names of those that are on.
+    /// The names of the active ones.
     pub(crate) fn on(&self, device: &str) -> Result<Vec<&'static str>, Errno> {
         let mut on = Vec::new();
         for (name, _, get) in OFFLOADS {
@@ -70,7 +70,7 @@ impl Offloads {
 
     fn ioctl(&self, device: &str, value: &mut Value) -> Result<(), Errno> {
         let mut request = Request { name: [0; libc::IFNAMSIZ], value, rest: [0; 16] };
-        // The last byte stays zero; a name that is too long is refused before.
+        // The last byte stays zero; names that are too long are rejected before.
         for (to, from) in request.name.iter_mut().take(libc::IFNAMSIZ - 1).zip(device.bytes()) {
             *to = from.cast_signed();
         }

@@ -1,111 +1,130 @@
-//! The addresses of a Node's Pods, kept on disk as the CNI project's `host-local` keeps them, so that either can take over from
-//! the other, and both may work in one directory at the same time.
+//! IPAM for a Node's Pods, stored on disk in the format of the CNI project's `host-local`, so that either can take over from
+//! the other, and both may use one directory at the same time.
 //!
-//! A file named like an address says who holds it: the container, and in a second line its interface (host-local before 0.8
-//! wrote the container alone). `last_reserved_ip.N` is where the search in the N-th list of ranges goes on, so that an
-//! address that was given back rests for as long as possible. Whoever changes anything holds a lock on `lock`.
+//! A file named after an address contains its owner: the container, and in a second line its interface (host-local before
+//! 0.8 wrote the container only). `last_reserved_ip.N` has the last address allocated from the N-th range set, where the
+//! next search starts: a released address is reused as late as possible. Changes require a lock on the file `lock`.
 //!
-//! What is written need not be forced to the disk: when the machine crashes, no Pod that holds an address lives on. When a
-//! process dies half-way, an address may stay taken by nobody; [`Pool::collect`] finds it.
+//! Files are not synced to disk: no Pod that has an address survives a crash of the machine. When a process dies half-way, an
+//! address may stay reserved without an owner; [`Pool::leaked`] finds it.
 
 mod range;
 mod store;
 
 pub use range::{InvalidRange, Range};
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use store::Locked;
+use store::{Listing, Locked};
 
-/// Who holds an address: an interface of a container.
+/// The owner of an address: an interface of a container.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Owner {
-    /// The container's id.
+    /// Container ID from the runtime.
     pub container: String,
-    /// The interface's name; empty in files of old versions, which stand for all interfaces of the container.
+    /// The interface's name; empty in files of old versions, which apply to all interfaces of the container.
     pub interface: String,
 }
 
 impl Owner {
-    /// An interface of a container.
+    /// The owner for an interface of a container.
     pub fn new(container: impl Into<String>, interface: impl Into<String>) -> Self {
         Self { container: container.into(), interface: interface.into() }
     }
 
-    /// Whether what is held by `self` is held by `other`.
+    /// Whether a reservation of `self` counts as one of `other`.
     fn is(&self, other: &Owner) -> bool {
         self.container == other.container && (self.interface == other.interface || self.interface.is_empty())
     }
 }
 
-/// An address that is taken.
+/// An address in use.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Reservation {
-    /// The address.
+    /// IP address that is reserved.
     pub ip: IpAddr,
-    /// By whom; nobody where a process died while it wrote.
+    /// The owner; `None` if a process died while writing the file.
     pub owner: Option<Owner>,
 }
 
-/// Why there is no address.
+impl Reservation {
+    fn is_of(&self, owner: &Owner) -> bool {
+        self.owner.as_ref().is_some_and(|holder| holder.is(owner))
+    }
+}
+
+/// A file that cannot be read or written. If it is named like an address, the address counts as taken.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Unusable {
+    /// Path of the file.
+    pub path: PathBuf,
+    /// Why it cannot be used.
+    pub problem: String,
+}
+
+/// An address cannot be allocated or released.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// All addresses are taken.
+    /// All addresses are in use.
     #[error("all {size} addresses of {range} are taken (in {})", directory.display())]
     Full {
-        /// The range, for people.
+        /// The range, for the message.
         range: String,
-        /// How many addresses there are.
+        /// Number of addresses in the range.
         size: u128,
-        /// Where it is written who holds them.
+        /// Directory with the reservations.
         directory: PathBuf,
     },
     /// A file or directory that cannot be used.
     #[error("{doing} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         doing: &'static str,
-        /// With what.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// What happened.
+        /// Error of the file system.
         source: io::Error,
     },
-    /// An owner that cannot be written down.
-    #[error("`{0}` is no name of a container or an interface: it is empty or has a line break")]
+    /// An owner that cannot be stored.
+    #[error("`{0}` is not a container ID or interface name: it is empty or contains a line break")]
     Owner(String),
 }
 
-/// The addresses of a Node's Pods.
+/// The address pool of a Node's Pods.
 #[derive(Clone, Debug)]
 pub struct Pool {
     directory: PathBuf,
     ranges: Vec<Range>,
+    /// Files that cannot be used, and whether `news` has returned them.
+    unusable: Arc<Mutex<BTreeMap<Unusable, bool>>>,
 }
 
 impl Pool {
-    /// The addresses in `ranges`, at most one range a family; who holds which is in `directory`, which is made if it is missing.
+    /// A pool of the addresses in `ranges`, at most one range for each family. Reservations are in `directory`, which is created if
+    /// it is missing.
     pub fn open(directory: &Path, ranges: Vec<Range>) -> Result<Self, Error> {
         std::fs::create_dir_all(directory).map_err(|source| Error::Io {
-            doing: "cannot make the directory",
+            doing: "cannot create the directory",
             path: directory.to_owned(),
             source,
         })?;
-        Ok(Self { directory: directory.to_owned(), ranges })
+        Ok(Self { directory: directory.to_owned(), ranges, unusable: Arc::default() })
     }
 
-    /// Takes an address of each range for `owner`. One who holds addresses gets the same again.
+    /// Allocates an address of each range for `owner`. An owner that has addresses gets the same again.
     pub fn allocate(&self, owner: &Owner) -> Result<Vec<IpAddr>, Error> {
         valid(owner)?;
         let store = Locked::open(&self.directory)?;
-        let taken = store.reservations()?;
+        let Listing { reservations: taken, unreadable } = self.list(&store)?;
         let held = |range: &Range| {
-            let mine = |entry: &&Reservation| entry.owner.as_ref().is_some_and(|holder| holder.is(owner));
-            taken.iter().filter(mine).map(|entry| entry.ip).find(|ip| range.contains(*ip))
+            taken.iter().filter(|entry| entry.is_of(owner)).map(|entry| entry.ip).find(|ip| range.contains(*ip))
         };
-        let used: BTreeSet<IpAddr> = taken.iter().map(|entry| entry.ip).collect();
+        let used: BTreeSet<IpAddr> =
+            taken.iter().map(|entry| entry.ip).chain(unreadable.iter().map(|(ip, _)| *ip)).collect();
         let mut fresh = Vec::new();
         let mut all = Vec::new();
         for (index, range) in self.ranges.iter().enumerate() {
@@ -116,7 +135,7 @@ impl Pool {
             match ip {
                 Ok(ip) => all.push(ip),
                 Err(error) => {
-                    // All or nothing. What cannot be removed now is found by `collect`.
+                    // All or nothing. `leaked` finds what cannot be removed now.
                     fresh.iter().for_each(|ip| _ = store.remove(*ip));
                     return Err(error);
                 }
@@ -137,29 +156,66 @@ impl Pool {
         let full = || Error::Full { range: range.to_string(), size: range.size(), directory: self.directory.clone() };
         let ip = free.ok_or_else(full)?;
         store.write(ip, owner)?;
-        store.set_last(index, ip)?;
+        if let Err(problem) = store.set_last(index, ip) {
+            self.unusable().entry(problem).or_default();
+        }
         Ok(ip)
     }
 
-    /// Gives back what `owner` holds; nothing is as good. Gives the addresses.
+    /// Releases all addresses of `owner`, possibly none, and returns them.
     pub fn release(&self, owner: &Owner) -> Result<Vec<IpAddr>, Error> {
-        self.remove(|entry| entry.owner.as_ref().is_some_and(|holder| holder.is(owner)))
+        self.remove(|entry| entry.is_of(owner))
     }
 
-    /// Who holds what.
+    /// The reservations of `owner`.
+    pub fn held_by(&self, owner: &Owner) -> Result<Vec<Reservation>, Error> {
+        Ok(self.holders()?.into_iter().filter(|entry| entry.is_of(owner)).collect())
+    }
+
+    /// All reservations with their owners.
     pub fn holders(&self) -> Result<Vec<Reservation>, Error> {
-        Locked::open(&self.directory)?.reservations()
+        Ok(self.list(&Locked::open(&self.directory)?)?.reservations)
     }
 
-    /// Gives back what is held by anybody but the containers in `keep`. Gives what that was.
-    pub fn collect(&self, keep: &BTreeSet<String>) -> Result<Vec<IpAddr>, Error> {
-        self.remove(|entry| entry.owner.as_ref().is_none_or(|owner| !keep.contains(&owner.container)))
+    /// Reservations without an owner, or of a container that is not in `keep`.
+    pub fn leaked(&self, keep: &BTreeSet<String>) -> Result<Vec<Reservation>, Error> {
+        let is_leaked = |entry: &Reservation| entry.owner.as_ref().is_none_or(|owner| !keep.contains(&owner.container));
+        Ok(self.holders()?.into_iter().filter(is_leaked).collect())
+    }
+
+    /// Releases these reservations if they still exist unchanged, and returns their addresses.
+    pub fn free(&self, reservations: &[Reservation]) -> Result<Vec<IpAddr>, Error> {
+        self.remove(|entry| reservations.contains(entry))
+    }
+
+    /// Files that cannot be used and were not returned before.
+    pub fn news(&self) -> Vec<Unusable> {
+        let mut known = self.unusable();
+        let news =
+            known.iter_mut().filter_map(|(file, reported)| (!std::mem::replace(reported, true)).then(|| file.clone()));
+        news.collect()
     }
 
     fn remove(&self, unwanted: impl Fn(&Reservation) -> bool) -> Result<Vec<IpAddr>, Error> {
         let store = Locked::open(&self.directory)?;
-        let entries = store.reservations()?.into_iter().filter(unwanted);
+        let entries = self.list(&store)?.reservations.into_iter().filter(unwanted);
         entries.map(|entry| store.remove(entry.ip).map(|()| entry.ip)).collect()
+    }
+
+    fn list(&self, store: &Locked) -> Result<Listing, Error> {
+        let listing = store.list()?;
+        let mut known = self.unusable();
+        // A file that was removed and comes back is reported again.
+        known.retain(|file, _| file.path.symlink_metadata().is_ok());
+        for (_, file) in &listing.unreadable {
+            known.entry(file.clone()).or_default();
+        }
+        Ok(listing)
+    }
+
+    fn unusable(&self) -> MutexGuard<'_, BTreeMap<Unusable, bool>> {
+        // The map is consistent even if a thread panicked while it held the lock.
+        self.unusable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Looking at what the kernel holds of ours, and changing it.
+//! Reads and changes the kernel's state.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,32 +10,32 @@ use crate::error::Error;
 use crate::netlink::route::Hop;
 use crate::netlink::{Netlink, Refusal, Request, address, link, neighbour, route, rule};
 use crate::nft::Ruleset;
-use crate::{sink, sysctl};
+use crate::{ingress_drop, sysctl};
 
-/// The kernel, in the namespace of the thread that opened it; to be used by threads in that namespace only.
+/// The kernel's network state in the namespace of the thread that opened it; to be used by threads in that namespace only.
 #[derive(Debug)]
 pub struct Kernel {
     netlink: Netlink,
     netfilter: Netlink,
-    /// How our rules look when they are listed, for the last that were asked for.
+    /// The expected listing of the last desired nftables rules.
     expected: Option<(Firewall, Ruleset)>,
-    /// When our rules were last seen to be as expected.
+    /// The nftables generation at which our rules were last seen intact.
     intact_at: Option<u32>,
 }
 
-/// A change that was not carried out.
+/// A change that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Failure {
-    /// The change.
+    /// The change that failed.
     pub op: Op,
-    /// Why not.
+    /// Reason of the failure.
     #[source]
     pub error: Error,
 }
 
 impl Kernel {
-    /// Opens the kernel's sockets.
+    /// Opens the netlink sockets.
     pub fn open() -> Result<Self, Error> {
         let doing = "cannot open a netlink socket";
         Ok(Self {
@@ -46,11 +46,11 @@ impl Kernel {
         })
     }
 
-    /// What the kernel holds of ours: of the devices and settings that `desired` names, and everything that carries our mark.
+    /// The actual state of the devices and sysctls that `desired` names, and of everything with our mark.
     pub fn observe(&mut self, desired: &Desired) -> Result<Observed, Error> {
         let mut observed = Observed { sysctls: Self::sysctls(desired)?, ..Observed::default() };
         for name in desired.links.keys() {
-            let doing = || format!("cannot look at device {name}");
+            let doing = || format!("cannot read the state of device {name}");
             let Some(device) = link::get(&mut self.netlink, name).map_err(Error::refused(doing()))? else { continue };
             let link = Link { up: device.up, mtu: Some(device.mtu), mac: device.mac };
             observed.links.insert(name.clone(), link);
@@ -63,7 +63,7 @@ impl Kernel {
         }
         observed.routes = self.routes()?;
         observed.rules = rule::list(&mut self.netlink)
-            .map_err(Error::refused("cannot list the rules of the routing policy"))?
+            .map_err(Error::refused("cannot list policy routing rules"))?
             .into_iter()
             .collect();
         observed.firewall_intact = match &desired.firewall {
@@ -73,14 +73,14 @@ impl Kernel {
         Ok(observed)
     }
 
-    /// Carries out changes, in their order, also after one that failed. Gives those that failed, with the reason.
+    /// Applies changes in their order, also after one that failed. Returns the failed ones with their errors.
     pub fn apply(&mut self, ops: &[Op]) -> Vec<Failure> {
         let mut indices = BTreeMap::new();
-        let result = ops.iter().map(|op| (op, self.carry_out(op, &mut indices)));
+        let result = ops.iter().map(|op| (op, self.apply_one(op, &mut indices)));
         result.filter_map(|(op, result)| Some(Failure { op: op.clone(), error: result.err()? })).collect()
     }
 
-    fn carry_out(&mut self, op: &Op, indices: &mut BTreeMap<String, u32>) -> Result<(), Error> {
+    fn apply_one(&mut self, op: &Op, indices: &mut BTreeMap<String, u32>) -> Result<(), Error> {
         let doing = describe(op);
         let mut index = |kernel: &mut Self, device: &str| -> Result<u32, Error> {
             if let Some(index) = indices.get(device) {
@@ -126,7 +126,7 @@ impl Kernel {
         found.map(|device| device.index).ok_or_else(missing)
     }
 
-    /// Adds a route, or replaces ours. Somebody else's in the same place is left alone, and named.
+    /// Adds a route, or replaces ours. A foreign route to the same destination is kept, and named in the error.
     fn put_route(&mut self, want: &Hop, doing: String) -> Result<(), Error> {
         match self.netlink.request(want.add()) {
             Err(Refusal { errno: Errno::EEXIST, .. }) => {}
@@ -153,7 +153,7 @@ impl Kernel {
     }
 
     fn routes(&mut self) -> Result<BTreeSet<Route>, Error> {
-        let doing = "cannot list our routes";
+        let doing = "cannot list routes";
         let hops = route::list_marked(&mut self.netlink, ROUTE_PROTOCOL).map_err(Error::refused(doing))?;
         let mut names = BTreeMap::new();
         for index in hops.iter().map(|hop| hop.index) {
@@ -162,7 +162,7 @@ impl Kernel {
                 unknown.insert(device.map(|device| device.name));
             }
         }
-        // A route whose device has gone in between has gone with it.
+        // A route whose device was deleted meanwhile is gone, too.
         let named = |hop: Hop| names.get(&hop.index)?.clone().map(|device| named(hop, device));
         Ok(hops.into_iter().filter_map(named).collect())
     }
@@ -172,7 +172,7 @@ impl Kernel {
         desired.sysctls.keys().filter_map(|key| read(key).transpose()).collect()
     }
 
-    /// Our rules are listed only if something has changed in nftables since they were last seen intact.
+    /// Lists our rules only if the nftables generation has changed since they were last seen intact.
     fn firewall_is_intact(&mut self, firewall: &Firewall) -> Result<bool, Error> {
         let generation = self.generation()?;
         let known = self.expected.as_ref().is_some_and(|(expected, _)| expected == firewall);
@@ -195,7 +195,7 @@ impl Kernel {
     }
 
     fn generation(&mut self) -> Result<u32, Error> {
-        sink::generation(&mut self.netfilter).map_err(Error::refused("cannot ask nftables for its generation"))
+        ingress_drop::generation(&mut self.netfilter).map_err(Error::refused("cannot read the nftables generation"))
     }
 }
 
@@ -219,16 +219,16 @@ fn named(hop: Hop, device: String) -> Route {
 
 fn describe(op: &Op) -> String {
     match op {
-        Op::SetLink(device, _) => format!("cannot set device {device}"),
-        Op::SetSysctl(key, _) => format!("cannot set {key}"),
-        Op::AddAddress(Address { device, net }) => format!("cannot add the address {net} to {device}"),
-        Op::RemoveAddress(Address { device, net }) => format!("cannot remove the address {net} from {device}"),
-        Op::PutNeighbour(Neighbour { device, ip, .. }) => format!("cannot add the neighbour {ip} on {device}"),
-        Op::RemoveNeighbour(Neighbour { device, ip, .. }) => format!("cannot remove the neighbour {ip} on {device}"),
-        Op::PutRoute(Route { destination, device, .. }) => format!("cannot add the route to {destination} by {device}"),
+        Op::SetLink(device, _) => format!("cannot configure device {device}"),
+        Op::SetSysctl(key, _) => format!("cannot set sysctl {key}"),
+        Op::AddAddress(Address { device, net }) => format!("cannot add address {net} to {device}"),
+        Op::RemoveAddress(Address { device, net }) => format!("cannot remove address {net} from {device}"),
+        Op::PutNeighbour(Neighbour { device, ip, .. }) => format!("cannot add neighbour {ip} on {device}"),
+        Op::RemoveNeighbour(Neighbour { device, ip, .. }) => format!("cannot remove neighbour {ip} on {device}"),
+        Op::PutRoute(Route { destination, device, .. }) => format!("cannot add the route to {destination} on {device}"),
         Op::RemoveRoute(Route { destination, .. }) => format!("cannot remove the route to {destination}"),
-        Op::AddRule(rule) => format!("cannot add the routing rule {}", rule.priority),
-        Op::RemoveRule(rule) => format!("cannot remove the routing rule {}", rule.priority),
-        Op::ReplaceFirewall(_) => "cannot replace our rules in nftables".into(),
+        Op::AddRule(rule) => format!("cannot add policy routing rule {}", rule.priority),
+        Op::RemoveRule(rule) => format!("cannot remove policy routing rule {}", rule.priority),
+        Op::ReplaceFirewall(_) => "cannot replace nftables rules".into(),
     }
 }

@@ -1,14 +1,14 @@
-//! The kernel of a Node, the only crate that touches it.
+//! Access to a Node's kernel; no other crate touches it.
 //!
-//! *Role.* [`Kernel`] looks at what the kernel holds of ours and carries out changes; [`diff`] says which ones are needed;
-//! [`watch`] tells when somebody changed something. [`pod`] plugs the cable of a Pod, [`ipam`] gives it an address, [`nft`]
-//! renders our rules, [`conntrack`] forgets connections, [`uplink`] finds the device that a Node is reached by, [`netns`] works in other namespaces.
+//! *Role.* [`Kernel`] reads and changes the kernel's state; [`diff()`] computes the necessary changes; [`watch`] reports changes
+//! by other programs. [`pod`] attaches a Pod's veth, [`ipam`] allocates its addresses, [`nft`] renders our nftables rules,
+//! [`conntrack`] deletes connections, [`uplink`] finds the device with a Node's address, [`netns`] runs code in other namespaces.
 //!
-//! *Invariants.* What is not ours (see [`types::host`]) is never changed: who is in the way is named instead. Every change
-//! can be repeated. A Pod's cable is plugged whole or not at all. No thread that others use ever leaves its namespace. An
-//! error names the object and what to do about it.
+//! *Invariants.* Foreign objects (see [`types::host`]) are never changed: an error names the object in the way. Every change is
+//! idempotent. A Pod's veth is attached completely or not at all. No shared thread ever leaves its namespace. An error names
+//! the object and the fix.
 //!
-//! *Not here.* What should be there (crate `node`), and the switch (crate `ovs`).
+//! *Not here.* The desired state (crate `node`), and the switch (crate `ovs`).
 
 pub mod conntrack;
 pub mod diff;
@@ -22,10 +22,10 @@ pub mod watch;
 mod device;
 mod error;
 mod ethtool;
+mod ingress_drop;
 mod kernel;
 mod netlink;
 mod packet;
-mod sink;
 mod sysctl;
 
 pub use diff::diff;

@@ -1,7 +1,7 @@
 //! Netlink sockets: requests, their acknowledgements, and dumps.
 //!
-//! Messages are framed here and their contents are encoded and decoded by `netlink-packet-route`, so that what it does not
-//! understand of somebody else's object is skipped before it sees it.
+//! Messages are framed here, and `netlink-packet-route` encodes and decodes their contents. Foreign objects are skipped before
+//! decoding where possible, because it does not understand all of them.
 
 pub(crate) mod address;
 pub(crate) mod link;
@@ -14,24 +14,24 @@ use netlink_packet_core::{Emitable, NlasIterator};
 use netlink_sys::Socket;
 use nix::errno::Errno;
 
-/// Something changed while it was listed.
+/// Flag of a dump during which the listed objects changed.
 const NLM_F_DUMP_INTR: c_int = 0x10;
-/// The reason in an error.
+/// Attribute with the kernel's explanation of an error.
 const NLMSGERR_ATTR_MSG: u16 = 1;
-/// What brackets a transaction of netfilter.
+/// Begin and end of a netfilter transaction.
 const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;
 const NFNL_MSG_BATCH_END: u16 = 0x11;
 const HEADER: usize = 16;
-/// An error: its number, and the header of the request.
+/// Length of an error message: its number, and the header of the request.
 const ERROR: usize = 4 + HEADER;
-/// As much as the kernel puts into one answer of a dump.
+/// Size of the largest message of a dump.
 const BUFFER: usize = 64 << 10;
-/// So many requests at a time that their acknowledgements fit into the socket's buffer.
+/// Number of requests sent at a time, so that their acknowledgements fit into the socket's buffer.
 const CHUNK: usize = 64;
-/// A dump during which something changed is repeated so often.
+/// Number of attempts for a dump during which objects change.
 const DUMP_ATTEMPTS: usize = 10;
 
-/// The kernel's no, and its reason where it gives one.
+/// An error from the kernel, with its explanation if there is one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Refusal {
     pub(crate) errno: Errno,
@@ -92,7 +92,7 @@ pub(crate) struct Message<'a> {
     pub(crate) body: &'a [u8],
 }
 
-/// The messages in what was received.
+/// The messages in a received buffer.
 pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
@@ -105,7 +105,7 @@ pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
 }
 
 impl Message<'_> {
-    /// What an acknowledgement says.
+    /// The result in an acknowledgement.
     fn verdict(&self) -> Result<(), Refusal> {
         match self.body.first_chunk().map(|code| i32::from_ne_bytes(*code)) {
             None | Some(0) => Ok(()),
@@ -120,7 +120,7 @@ impl Message<'_> {
     }
 }
 
-/// A socket. It stays in the namespace in which it was opened.
+/// A netlink socket. It stays in the namespace in which it was opened.
 #[derive(Debug)]
 pub(crate) struct Netlink {
     socket: Socket,
@@ -129,15 +129,15 @@ pub(crate) struct Netlink {
 }
 
 impl Netlink {
-    /// For links, addresses, routes and neighbours.
+    /// A socket for links, addresses, routes and neighbours.
     pub(crate) fn route() -> Result<Self, Refusal> {
         let netlink = Self::open(netlink_sys::protocols::NETLINK_ROUTE)?;
-        // A dump gives what was asked for, and not everything.
+        // Makes the kernel filter dumps by the request.
         netlink.socket.set_netlink_get_strict_chk(true)?;
         Ok(netlink)
     }
 
-    /// For nftables.
+    /// A socket for nftables and conntrack.
     pub(crate) fn netfilter() -> Result<Self, Refusal> {
         Self::open(netlink_sys::protocols::NETLINK_NETFILTER)
     }
@@ -146,17 +146,17 @@ impl Netlink {
         let mut socket = Socket::new(protocol)?;
         socket.bind_auto()?;
         socket.set_ext_ack(true)?;
-        // An error does not repeat the request, so its reason is where it is looked for.
+        // An error does not repeat the request, so its explanation follows the header at once.
         socket.set_cap_ack(true)?;
         Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(BUFFER) })
     }
 
-    /// Carries out one request.
+    /// Sends one request and waits for its acknowledgement.
     pub(crate) fn request(&mut self, request: Request) -> Result<(), Refusal> {
         self.requests(&[request]).pop().unwrap_or(Ok(()))
     }
 
-    /// Carries out requests one after the other, also after one that failed; a result for each.
+    /// Sends requests one after the other, also after one that failed; returns a result for each.
     pub(crate) fn requests(&mut self, requests: &[Request]) -> Vec<Result<(), Refusal>> {
         requests.chunks(CHUNK).flat_map(|chunk| self.chunk(chunk)).collect()
     }
@@ -188,7 +188,7 @@ impl Netlink {
         Ok(())
     }
 
-    /// Carries out `all` as one transaction of netfilter, whose last request is answered for all of them.
+    /// Sends `all` as one netfilter transaction. The kernel acknowledges its last request.
     pub(crate) fn transaction(&mut self, all: &[Request]) -> Result<(), Refusal> {
         let Some((last, before)) = all.split_last() else { return Ok(()) };
         let mut bytes = Vec::new();
@@ -205,7 +205,7 @@ impl Netlink {
         let answered = add(last, NLM_F_ACK);
         add(&mark(NFNL_MSG_BATCH_END), 0);
         self.send(&bytes)?;
-        // An error comes for whichever message it is about, and then the last one is acknowledged or not.
+        // An error refers to any of the messages; otherwise the last one is acknowledged.
         loop {
             self.receive()?;
             for message in messages(&self.buffer).filter(|message| c_int::from(message.kind) == NLMSG_ERROR) {
@@ -257,7 +257,7 @@ impl Netlink {
                 return Ok(all);
             }
         }
-        Err(Refusal { errno: Errno::EINTR, reason: Some("what is listed keeps changing".into()) })
+        Err(Refusal { errno: Errno::EINTR, reason: Some("the listed objects keep changing".into()) })
     }
 
     fn dump_once<T>(
@@ -297,9 +297,7 @@ impl Netlink {
         };
         match length <= self.buffer.len() {
             true => Ok(()),
-            false => {
-                Err(Refusal { errno: Errno::EMSGSIZE, reason: Some("an answer longer than any should be".into()) })
-            }
+            false => Err(Refusal { errno: Errno::EMSGSIZE, reason: Some("the answer is too long".into()) }),
         }
     }
 }
@@ -323,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_told_apart() {
+    fn consecutive_messages_are_split() {
         let bytes = two();
         let all: Vec<_> = messages(&bytes).collect();
         assert_eq!(all.iter().map(|message| (message.kind, message.sequence)).collect::<Vec<_>>(), [(7, 5), (2, 6)]);
@@ -332,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_comes_ends() {
+    fn malformed_messages_end_the_iteration() {
         let bytes = two();
         for length in 0..bytes.len() {
             for message in messages(&bytes[..length]) {

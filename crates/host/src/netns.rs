@@ -1,4 +1,4 @@
-//! Network namespaces: work inside one, on a thread that ends with the work.
+//! Network namespaces: runs code inside one, on a thread that ends with it.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
@@ -12,10 +12,10 @@ use nix::sys::statfs::{FsType, fstatfs};
 
 use crate::error::Error;
 
-/// `NSFS_MAGIC`: the file system that namespaces are files of.
+/// `NSFS_MAGIC`: the file system of namespaces.
 const NSFS: FsType = FsType(0x6e73_6673);
 
-/// A network namespace, which lives at least as long as this value.
+/// A network namespace, which exists at least as long as this value.
 #[derive(Debug)]
 pub struct Netns {
     file: File,
@@ -29,13 +29,13 @@ impl Netns {
         let file = File::open(path).map_err(|error| {
             bad(format!("cannot be opened: {error}; the sandbox that it belongs to has ended, or the path is wrong"))
         })?;
-        // What stays behind when a namespace is unmounted is an ordinary file.
+        // After a namespace was unmounted, an ordinary file stays at its path.
         match fstatfs(&file) {
             Ok(fs) if fs.filesystem_type() == NSFS => Ok(Self { file, path: path.to_owned() }),
             Ok(_) => {
                 Err(bad("is not a namespace; the sandbox that it belonged to has ended, or the path is wrong".into()))
             }
-            Err(errno) => Err(bad(format!("cannot be looked at: {errno}"))),
+            Err(errno) => Err(bad(format!("cannot be inspected: {errno}"))),
         }
     }
 
@@ -44,10 +44,10 @@ impl Netns {
         Self::open(Path::new("/proc/thread-self/ns/net"))
     }
 
-    /// A new one, with nothing in it.
+    /// A new namespace, empty except for `lo`.
     pub fn private() -> Result<Self, Error> {
         on_a_thread(|| {
-            unshare(CloneFlags::CLONE_NEWNET).map_err(Error::errno("cannot make a network namespace"))?;
+            unshare(CloneFlags::CLONE_NEWNET).map_err(Error::errno("cannot create a network namespace"))?;
             Self::current()
         })
     }
@@ -56,16 +56,17 @@ impl Netns {
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         on_a_thread(|| {
             setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
-                Errno::EINVAL => {
-                    Error::Netns { path: self.path.clone(), problem: "is a namespace, but not of the network".into() }
-                }
+                Errno::EINVAL => Error::Netns {
+                    path: self.path.clone(),
+                    problem: "is a namespace, but not a network namespace".into(),
+                },
                 errno => Error::errno(format!("cannot enter the network namespace {}", self.path.display()))(errno),
             })?;
             Ok(work())
         })
     }
 
-    /// Where it was opened.
+    /// The path that it was opened from.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -75,7 +76,7 @@ impl Netns {
     }
 }
 
-/// Whatever namespace `work` enters, nobody else is in it: the thread is its own.
+/// Runs `work` on a thread of its own, so that no other code runs in the namespace it enters.
 fn on_a_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("netns".into()).stack_size(256 << 10);

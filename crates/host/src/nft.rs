@@ -1,10 +1,10 @@
-//! Our rules in nftables: rendered as a whole, replaced as a whole in one transaction, and compared as a whole.
+//! Our nftables rules: rendered, replaced in one transaction, and compared as a whole.
 //!
-//! The table is `inet antrea`. Every rule says which line of iptables it stands for, in the terms of Antrea's documents.
+//! The table is `inet antrea`. Comments name the iptables rule of Antrea that each rule corresponds to.
 //!
-//! A chain of ours can drop what others accept, but not accept what others drop: where the machine's own rules drop
-//! forwarded packets by default (`iptables -P FORWARD DROP`, as Docker does), they have to accept what comes from and goes to
-//! the gateway, and that is not for us to change.
+//! Our chains can drop packets that other chains accept, but not accept packets that others drop: if the machine's own rules
+//! drop forwarded packets by default (`iptables -P FORWARD DROP`, as Docker does), they have to accept packets from and to the
+//! gateway. Changing them is up to the operator.
 
 mod render;
 
@@ -24,22 +24,22 @@ use crate::netns::Netns;
 pub struct Ruleset(String);
 
 impl Ruleset {
-    /// What is installed in the namespace of the calling thread; nothing where there is no table of ours.
+    /// The rules installed in the namespace of the calling thread; `None` if our table does not exist.
     pub fn installed() -> Result<Option<Self>, Error> {
-        let doing = "cannot list our rules in nftables";
+        let doing = "cannot list nftables rules";
         let output = nft(&["--stateless", "list", "table", "inet", FIREWALL_TABLE], "", doing)?;
         match output.status.success() {
             true => Ok(Some(Self(String::from_utf8_lossy(&output.stdout).into_owned()))),
-            false if said(&output).contains("No such file or directory") => Ok(None),
-            false => Err(Error::Nft { doing: doing.into(), said: said(&output) }),
+            false if message(&output).contains("No such file or directory") => Ok(None),
+            false => Err(Error::Nft { doing: doing.into(), said: message(&output) }),
         }
     }
 
-    /// What [`Ruleset::installed`] gives once `firewall` is installed. How `nft` writes rules is for `nft` to know: they are
-    /// installed in a namespace that nobody uses, and listed there.
+    /// The listing that [`Ruleset::installed`] returns after `firewall` was installed. Only `nft` knows its output format, so the
+    /// rules are installed in an empty namespace, and listed there.
     pub fn expected(firewall: &Firewall) -> Result<Self, Error> {
         let nothing =
-            || Error::Nft { doing: "cannot list our rules in an empty namespace".into(), said: "nothing".into() };
+            || Error::Nft { doing: "cannot list nftables rules in an empty namespace".into(), said: "nothing".into() };
         Netns::private()?.run(|| {
             replace(firewall)?;
             Self::installed()?.ok_or_else(nothing)
@@ -47,28 +47,31 @@ impl Ruleset {
     }
 }
 
-/// Replaces our rules in the namespace of the calling thread: before and after, all are there, and in between too.
+/// Replaces our rules in the namespace of the calling thread atomically.
 pub fn replace(firewall: &Firewall) -> Result<(), Error> {
     valid_name(&firewall.gateway)?;
-    let doing = "cannot replace our rules in nftables";
+    if !firewall.guard.routed.is_empty() {
+        valid_name(&firewall.guard.transport)?;
+    }
+    let doing = "cannot replace nftables rules";
     let output = nft(&["--file", "-"], &script(firewall), doing)?;
     match output.status.success() {
         true => Ok(()),
-        false => Err(Error::Nft { doing: doing.into(), said: said(&output) }),
+        false => Err(Error::Nft { doing: doing.into(), said: message(&output) }),
     }
 }
 
-/// Removes our rules, those about Pods' cables too; there may be none.
+/// Removes our tables, also the one with the ingress chains of Pod veths; they may not exist.
 pub fn remove() -> Result<(), Error> {
-    let doing = "cannot remove our rules from nftables";
+    let doing = "cannot remove nftables rules";
     let tables = ["inet", "netdev"].map(|family| {
-        // To remove a table that is not there fails, to add one that is there does not.
+        // Deleting a missing table fails, and adding an existing one does not.
         format!("add table {family} {FIREWALL_TABLE}\ndelete table {family} {FIREWALL_TABLE}\n")
     });
     let output = nft(&["--file", "-"], &tables.concat(), doing)?;
     match output.status.success() {
         true => Ok(()),
-        false => Err(Error::Nft { doing: doing.into(), said: said(&output) }),
+        false => Err(Error::Nft { doing: doing.into(), said: message(&output) }),
     }
 }
 
@@ -77,7 +80,7 @@ fn nft(arguments: &[&str], input: &str, doing: &str) -> Result<Output, Error> {
         let mut command = Command::new("nft");
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
-        // `nft` reads everything before it writes anything. One that fails stops reading; what it says tells more than that.
+        // `nft` reads its whole input before it writes. If it fails early, its message is more useful than the write error.
         if let Some(mut pipe) = child.stdin.take() {
             let _ = pipe.write_all(input.as_bytes());
         }
@@ -85,13 +88,13 @@ fn nft(arguments: &[&str], input: &str, doing: &str) -> Result<Output, Error> {
     };
     run().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
-            let missing = io::Error::new(io::ErrorKind::NotFound, "there is no program nft; install nftables");
+            let missing = io::Error::new(io::ErrorKind::NotFound, "program nft not found; install nftables");
             Error::io(doing)(missing)
         }
         _ => Error::io(doing)(error),
     })
 }
 
-fn said(output: &Output) -> String {
+fn message(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).trim().to_owned()
 }

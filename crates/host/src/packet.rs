@@ -1,4 +1,4 @@
-//! Packet sockets: frames that the kernel would not send by itself.
+//! Packet sockets: send frames that the kernel would not send by itself.
 
 use std::io;
 use std::mem;
@@ -11,9 +11,9 @@ pub(crate) struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// For the device with the number `index`. It receives nothing.
+    /// A socket for the device with this index. It receives nothing.
     pub(crate) fn open(index: u32) -> io::Result<Self> {
-        #[expect(unsafe_code, reason = "socket(2), whose result is owned by nobody else")]
+        #[expect(unsafe_code, reason = "socket(2), whose result has no other owner")]
         let socket = unsafe {
             match libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) {
                 -1 => return Err(io::Error::last_os_error()),
@@ -32,7 +32,7 @@ impl PacketSocket {
         Ok(Self { socket, address })
     }
 
-    /// Sends one frame, whole with its Ethernet header.
+    /// Sends one complete frame, with its Ethernet header.
     pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
         let length = libc::socklen_t::try_from(mem::size_of_val(&self.address)).map_err(io::Error::other)?;
         #[expect(unsafe_code, reason = "sendto(2) reads the frame and the address, which outlive the call")]

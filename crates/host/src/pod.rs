@@ -1,14 +1,14 @@
-//! The cable between a Pod and the switch: plugged whole or not at all, and unplugged.
+//! The veth pair between a Pod and the switch: attached completely or not at all, checked, and detached.
 //!
-//! All functions work from the namespace of the calling thread, which is the host's; several may work at the same time.
+//! All functions run in the namespace of the calling thread, which is the host's; several may run at the same time.
 //!
-//! The receive buffer of a port in the userspace datapath is ovs-vswitchd's: it takes what `net/core/rmem_default` says when
-//! the port is added, for all sockets of the machine. Nothing that is done to a device changes it.
+//! The size of a port's receive buffer in the userspace datapath cannot be set for a device: ovs-vswitchd uses
+//! `net/core/rmem_default`, which applies to all sockets of the machine, at the time when the port is added.
 
 mod announce;
+mod attach;
 mod check;
-mod plug;
 
 pub use announce::announce;
+pub use attach::{attach, collect, detach, is_plugged};
 pub use check::{Difference, check};
-pub use plug::{attach, collect, detach, is_plugged};

@@ -1,32 +1,33 @@
-//! The devices that a Node is reached by.
+//! The devices with a Node's addresses.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use types::Mac;
+use types::host::{MAIN_TABLE, ROUTE_PROTOCOL};
 
 use crate::error::Error;
-use crate::netlink::{Netlink, address, link};
+use crate::netlink::{Netlink, address, link, route};
 
-/// A device that has an address, of which it may have more.
+/// A device and one of its addresses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Uplink {
-    /// Its name.
+    /// Name of the device.
     pub device: String,
-    /// The address, with the length of its network's prefix.
+    /// The address with its prefix length.
     pub address: IpNet,
-    /// The largest packet.
+    /// MTU of the device.
     pub mtu: u32,
-    /// Its Ethernet address, if it has one.
+    /// MAC of the device, if it has one.
     pub mac: Option<Mac>,
 }
 
-/// Finds the device that has the address `node`, in the namespace of the calling thread; nothing when no device has.
+/// Finds the device with the address `node`, in the namespace of the calling thread.
 pub fn find(node: IpAddr) -> Result<Option<Uplink>, Error> {
     Ok(list(|address| address.addr() == node)?.into_iter().next())
 }
 
-/// All addresses that are wanted, each with its device, in the namespace of the calling thread.
+/// All addresses that `wanted` accepts, each with its device, in the namespace of the calling thread.
 pub fn list(wanted: impl Fn(IpNet) -> bool) -> Result<Vec<Uplink>, Error> {
     let doing = "cannot list the addresses of devices";
     let mut netlink = Netlink::route().map_err(Error::refused(doing))?;
@@ -44,4 +45,19 @@ pub fn list(wanted: impl Fn(IpNet) -> bool) -> Result<Vec<Uplink>, Error> {
         }));
     }
     Ok(found)
+}
+
+/// The next hops of default routes except ours, in the namespace of the calling thread. Multipath routes are ignored.
+pub fn routers() -> Result<Vec<IpAddr>, Error> {
+    let doing = "cannot list the default routes";
+    let mut netlink = Netlink::route().map_err(Error::refused(doing))?;
+    let mut routers = Vec::new();
+    for family in [IpAddr::V4([0; 4].into()), IpAddr::V6([0; 16].into())] {
+        let routes = route::list_table(&mut netlink, MAIN_TABLE, family).map_err(Error::refused(doing))?;
+        let default = routes.into_iter().filter(|hop| hop.destination.prefix_len() == 0);
+        routers.extend(default.filter(|hop| hop.protocol != ROUTE_PROTOCOL).filter_map(|hop| hop.via));
+    }
+    routers.sort_unstable();
+    routers.dedup();
+    Ok(routers)
 }

@@ -1,7 +1,7 @@
-//! Hearing at once that somebody changed what is ours.
+//! Notifications when the kernel's state changes.
 //!
-//! The kernel tells of every change, our own too: who hears of one looks again ([`crate::Kernel::observe`]), and finds
-//! nothing to do after its own.
+//! The kernel reports every change, including our own: the agent reads the state again ([`crate::Kernel::observe`]) after each,
+//! and finds nothing to do after its own.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,35 +15,35 @@ use tokio::io::unix::AsyncFd;
 use types::host::ROUTE_PROTOCOL;
 
 use crate::error::Error;
+use crate::ingress_drop::is_about_our_rules;
 use crate::netlink::{Message, Netlink, link, messages};
-use crate::sink::is_about_our_rules;
 
-/// Something of ours may have changed.
+/// The kind of objects that may have changed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Change {
-    /// A device, or whether it exists.
+    /// A device was added, changed or deleted.
     Links,
     /// Addresses of a device.
     Addresses,
-    /// Routes.
+    /// Routes with our protocol number.
     Routes,
-    /// Neighbours.
+    /// Neighbours with our protocol number.
     Neighbours,
-    /// Rules of the routing policy.
+    /// Policy routing rules, also foreign ones.
     Rules,
-    /// Our rules in nftables.
+    /// The rules in our nftables table.
     Firewall,
 }
 
 const ALL: [Change; 6] =
     [Change::Links, Change::Addresses, Change::Routes, Change::Neighbours, Change::Rules, Change::Firewall];
 
-/// The groups of `NETLINK_ROUTE` that tell of links, neighbours, addresses, routes and rules.
+/// The groups of `NETLINK_ROUTE` for links, neighbours, addresses, routes and rules.
 const ROUTE_GROUPS: [u32; 8] = [1, 3, 5, 7, 8, 9, 11, 19];
-/// The group of `NETLINK_NETFILTER` that tells of nftables.
+/// The group of `NETLINK_NETFILTER` for nftables.
 const NFTABLES_GROUP: u32 = 7;
 
-/// Listens to the kernel, in the namespace of the thread that opened it. Needs tokio.
+/// A subscription to changes in the namespace of the thread that opened it. Needs tokio.
 #[derive(Debug)]
 pub struct Watch {
     route: Listener,
@@ -51,7 +51,7 @@ pub struct Watch {
     ours: Ours,
 }
 
-/// Our devices, by name and by the numbers they have now.
+/// Our devices, by name and by their current indices.
 #[derive(Debug)]
 struct Ours {
     names: BTreeSet<String>,
@@ -59,14 +59,14 @@ struct Ours {
 }
 
 impl Watch {
-    /// Listens for changes of the devices named, and of whatever carries our mark.
+    /// Subscribes to changes of these devices, and of everything with our mark.
     pub fn open(devices: impl IntoIterator<Item = String>) -> Result<Self, Error> {
-        let doing = "cannot listen to the kernel's changes";
+        let doing = "cannot subscribe to kernel notifications";
         let names: BTreeSet<_> = devices.into_iter().collect();
         let route = Listener::open(netlink_sys::protocols::NETLINK_ROUTE, &ROUTE_GROUPS).map_err(Error::io(doing))?;
         let netfilter = Listener::open(netlink_sys::protocols::NETLINK_NETFILTER, &[NFTABLES_GROUP]);
         let netfilter = netfilter.map_err(Error::io(doing))?;
-        // Asked after listening has begun, so that no device comes unnoticed in between.
+        // Queried after subscribing, so that no new device is missed in between.
         let mut netlink = Netlink::route().map_err(Error::refused(doing))?;
         let mut indices = BTreeSet::new();
         for name in &names {
@@ -75,13 +75,13 @@ impl Watch {
         Ok(Self { route, netfilter, ours: Ours { names, indices } })
     }
 
-    /// Waits until something may have changed, and gives what. Can be cancelled without missing anything.
+    /// Waits until something may have changed. Cancel safe.
     pub async fn changed(&mut self) -> Result<BTreeSet<Change>, Error> {
-        let doing = "cannot listen to the kernel's changes";
+        let doing = "cannot subscribe to kernel notifications";
         loop {
             let changes = tokio::select! {
-                changes = self.route.hear(|message| self.ours.change(message)) => changes,
-                changes = self.netfilter.hear(|message| is_about_our_rules(message.body).then_some(Change::Firewall)) => changes,
+                changes = self.route.receive(|message| self.ours.change(message)) => changes,
+                changes = self.netfilter.receive(|message| is_about_our_rules(message.body).then_some(Change::Firewall)) => changes,
             };
             let changes = changes.map_err(Error::io(doing))?;
             if !changes.is_empty() {
@@ -92,7 +92,7 @@ impl Watch {
 }
 
 impl Ours {
-    /// What a message of the kernel may mean for us.
+    /// The kind of our objects that a message refers to, if any.
     fn change(&mut self, message: Message<'_>) -> Option<Change> {
         match message.kind {
             libc::RTM_NEWLINK | libc::RTM_DELLINK => self.link(message),
@@ -101,7 +101,7 @@ impl Ours {
                 self.indices.contains(&index).then_some(Change::Addresses)
             }
             libc::RTM_NEWROUTE | libc::RTM_DELROUTE => {
-                // `rtm_protocol`, read before anybody has to understand the rest.
+                // `rtm_protocol`, read before decoding the rest.
                 (message.body.get(5) == Some(&ROUTE_PROTOCOL)).then_some(Change::Routes)
             }
             libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH => {
@@ -130,7 +130,7 @@ impl Ours {
     }
 }
 
-/// A socket that hears everything in its groups.
+/// A socket subscribed to notification groups.
 #[derive(Debug)]
 struct Listener {
     socket: AsyncFd<Socket>,
@@ -153,8 +153,8 @@ impl Listener {
         Ok(Self { socket, buffer: Vec::with_capacity(32 << 10) })
     }
 
-    /// Waits for something to come, and reads all of it. When more has come than could be kept, anything may have changed.
-    async fn hear(&mut self, mut read: impl FnMut(Message<'_>) -> Option<Change>) -> io::Result<BTreeSet<Change>> {
+    /// Waits for messages, and reads all of them. If the socket's buffer has overflowed, anything may have changed.
+    async fn receive(&mut self, mut read: impl FnMut(Message<'_>) -> Option<Change>) -> io::Result<BTreeSet<Change>> {
         let mut ready = self.socket.readable().await?;
         let mut changes = BTreeSet::new();
         loop {
@@ -164,7 +164,7 @@ impl Listener {
                 Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
                 Ok(Err(error)) if error.raw_os_error() == Some(libc::ENOBUFS) => changes.extend(ALL),
                 Ok(Err(error)) => return Err(error),
-                // Nothing more has come.
+                // No more messages.
                 Err(_) => return Ok(changes),
             }
         }

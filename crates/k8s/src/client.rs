@@ -1,4 +1,4 @@
-//! The way to the API server.
+//! The connection to the API server.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,24 +14,24 @@ use types::ObjectName;
 use crate::kinds::Watched;
 use crate::wire::Wire;
 
-/// Why there is no way to the API server.
+/// Why no client can be created.
 #[derive(Debug, Error)]
 pub enum ConnectError {
     /// The kubeconfig cannot be used.
     #[error("kubeconfig {0}: {1}")]
     Kubeconfig(PathBuf, #[source] kube::config::KubeconfigError),
-    /// There is no kubeconfig, and this is no Pod with a ServiceAccount.
-    #[error("no kubeconfig was given, and there is no ServiceAccount: {0}; set clientConnection.kubeconfig")]
+    /// No kubeconfig was given, and this is not a Pod with a ServiceAccount.
+    #[error("no kubeconfig and no ServiceAccount: {0}; set clientConnection.kubeconfig")]
     NoAccount(#[source] kube::config::InClusterError),
-    /// The address that is to be used instead is none.
-    #[error("kubeAPIServerOverride: `{0}` is not an address, as https://10.0.0.1:6443 is")]
+    /// `kubeAPIServerOverride` is not a URL.
+    #[error("kubeAPIServerOverride: `{0}` is not a URL such as https://10.0.0.1:6443")]
     Override(String),
     /// TLS cannot be set up.
-    #[error("cannot make a client of the Kubernetes API: {0}")]
+    #[error("cannot create a client for the Kubernetes API: {0}")]
     Client(#[source] Box<kube::Error>),
 }
 
-/// Why an object could not be had.
+/// A failed request for an object.
 #[derive(Debug, Error)]
 #[error("{kind} {name}: {source}")]
 pub struct RequestError {
@@ -44,44 +44,50 @@ impl RequestError {
     pub(crate) fn new(kind: &'static str, name: &str, error: kube::Error) -> Self {
         Self { kind, name: name.to_owned(), source: Box::new(error) }
     }
+
+    /// Whether the account lacks the right to ask.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(&*self.source, kube::Error::Api(status) if status.code == 403)
+    }
 }
 
-/// How patient a client is.
+/// Timeouts of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Patience {
-    /// With the answer to a request.
+pub struct Timeouts {
+    /// For the answer to a request.
     pub answer: Duration,
-    /// With a watch: so often it is asked for anew, in whole seconds, which a server that lives answers at once.
+    /// Of a watch request, in whole seconds. The watch is requested again after it, which shows that the server still answers.
     pub renew: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self { answer: Duration::from_secs(10), renew: Duration::from_secs(30) }
     }
 }
 
-/// Why there is no token.
+/// Why the client has no token.
 #[derive(Debug, Error)]
 pub enum TokenError {
-    /// Its file cannot be read.
+    /// The token file cannot be read.
     #[error("token {0}: {1}")]
     File(PathBuf, #[source] std::io::Error),
-    /// The client is known by something else, such as a certificate.
+    /// The client authenticates in another way, for example by certificate.
     #[error("the kubeconfig has neither `token` nor `tokenFile` for its user")]
     None,
 }
 
-/// A client of the API server.
+/// A client for the API server.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) kube: kube::Client,
-    pub(crate) patience: Patience,
+    pub(crate) timeouts: Timeouts,
     auth: AuthInfo,
+    server: String,
 }
 
 impl Client {
-    /// The client that a kubeconfig describes, or a Pod's ServiceAccount where there is none.
+    /// A client from a kubeconfig, or from the ServiceAccount of the Pod without one.
     pub async fn new(kubeconfig: Option<&Path>, server: Option<&str>) -> Result<Self, ConnectError> {
         let mut config = match kubeconfig {
             Some(path) => {
@@ -95,37 +101,43 @@ impl Client {
             config.cluster_url = server.parse().map_err(|_| ConnectError::Override(server.to_owned()))?;
         }
         let auth = config.auth_info.clone();
+        let server = config.cluster_url.host().unwrap_or_default().to_owned();
         let kube = kube::Client::try_from(config).map_err(|error| ConnectError::Client(Box::new(error)))?;
-        Ok(Self { kube, patience: Patience::default(), auth })
+        Ok(Self { kube, timeouts: Timeouts::default(), auth, server })
     }
 
-    /// The same client, as patient as this.
+    /// The host of the API server's address: a name, or an address, which has brackets if it is one of IPv6.
+    pub fn server_host(&self) -> &str {
+        &self.server
+    }
+
+    /// The same client with these timeouts.
     #[must_use]
-    pub fn with_patience(self, patience: Patience) -> Self {
-        Self { patience, ..self }
+    pub fn with_timeouts(self, timeouts: Timeouts) -> Self {
+        Self { timeouts, ..self }
     }
 
-    /// An answer in time, or the error that there was none.
+    /// Limits a request to [`Timeouts::answer`].
     pub(crate) async fn in_time<T>(&self, answer: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
-        let patience = self.patience.answer;
-        let late = || format!("the Kubernetes API has not answered within {} s", patience.as_secs_f64());
-        timeout(patience, answer).await.unwrap_or_else(|_| Err(kube::Error::Service(late().into())))
+        let limit = self.timeouts.answer;
+        let late = || format!("the Kubernetes API did not answer within {} s", limit.as_secs_f64());
+        timeout(limit, answer).await.unwrap_or_else(|_| Err(kube::Error::Service(late().into())))
     }
 
-    /// The object of this name, if it is there; of a kind without namespaces, if that is empty.
+    /// Gets an object; the namespace is empty for cluster-scoped kinds.
     pub async fn get<T: Watched>(&self, name: &ObjectName) -> Result<Option<T>, RequestError> {
         let found = self.in_time(self.api::<T>(&name.namespace).get_opt(&name.name)).await;
         Ok(found.map_err(|error| RequestError::new(T::KIND, &name.to_string(), error))?.map(|wire| wire.object))
     }
 
-    /// All objects of a kind in a namespace.
+    /// Lists the objects of a kind in a namespace.
     pub async fn all<T: Watched>(&self, namespace: &str) -> Result<Vec<T>, RequestError> {
         let found = self.in_time(self.api::<T>(namespace).list(&ListParams::default())).await;
         let found = found.map_err(|error| RequestError::new(T::PLURAL, namespace, error))?;
         Ok(found.items.into_iter().map(|wire| wire.object).collect())
     }
 
-    /// The token by which the API server knows this client, as it is now: others may be shown it, too.
+    /// The current token of this client, for authentication with other servers.
     pub async fn token(&self) -> Result<String, TokenError> {
         if let Some(path) = &self.auth.token_file {
             let read = tokio::fs::read_to_string(path).await;
@@ -139,7 +151,7 @@ impl Client {
         api(self.kube.clone(), namespace)
     }
 
-    /// Sets an annotation of an object of a kind that is in no namespace, or takes it away.
+    /// Sets or removes an annotation of a cluster-scoped object.
     pub async fn annotate<T: Watched>(&self, name: &str, key: &str, value: Option<&str>) -> Result<(), RequestError> {
         let patch = Patch::Merge(serde_json::json!({"metadata": {"annotations": {key: value}}}));
         let patched = self.in_time(self.api::<T>("").patch(name, &PatchParams::default(), &patch)).await;
@@ -147,7 +159,7 @@ impl Client {
     }
 }
 
-/// The objects of a kind in a namespace, or everywhere.
+/// The API of a kind, in one namespace or in all.
 pub(crate) fn api<T: Watched>(kube: kube::Client, namespace: &str) -> Api<Wire<T>> {
     match namespace {
         "" => Api::all_with(kube, &()),

@@ -10,15 +10,15 @@ use types::node::{Namespace, Node};
 use types::pod::Pod;
 use types::service::{EndpointSlice, Service};
 
-/// An object of the API, as `types` knows it.
+/// An API object that can be watched.
 pub trait Watched: DeserializeOwned + Clone + Debug + Send + Sync + 'static {
-    /// The group of its API; empty for the core.
+    /// The API group; empty for the core group.
     const GROUP: &'static str;
-    /// The version.
+    /// The API version, such as `v1`.
     const VERSION: &'static str;
-    /// What one is called.
+    /// The kind, such as `Pod`.
     const KIND: &'static str;
-    /// What the resource is called.
+    /// The resource, such as `pods`.
     const PLURAL: &'static str;
 
     /// Its namespace and name.

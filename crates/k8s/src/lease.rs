@@ -1,4 +1,4 @@
-//! One of several: a Lease says who.
+//! Leader election by a Lease.
 
 use std::time::Duration;
 
@@ -14,58 +14,59 @@ use types::ObjectName;
 
 use crate::client::Client;
 
-/// How long a Lease is good without being renewed.
-const LIFE: Duration = Duration::from_secs(15);
-/// How often it is renewed, and looked at.
-const RENEW_EVERY: Duration = Duration::from_secs(3);
-/// Whoever could not renew it for so long no longer believes to hold it, before somebody else may.
-const GIVE_UP: Duration = Duration::from_secs(10);
+/// A Lease that is not renewed for this long has expired.
+const LEASE_DURATION: Duration = Duration::from_secs(15);
+const RENEW_INTERVAL: Duration = Duration::from_secs(3);
+/// A leader that could not renew the Lease for this long steps down, before the Lease expires for the others.
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 
-/// What is to be done about a Lease.
+/// What to do with a Lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Next {
-    /// It is ours, or nobody's any more: write it.
+enum Action {
+    /// Acquire or renew it: it is free, expired, or ours.
     Write,
-    /// It is somebody else's.
+    /// Another replica holds it.
     Wait,
 }
 
-/// What was last seen of a Lease, and since when nothing has changed. Clocks of other machines are not believed.
+/// The last observed version of a Lease, by the local clock: clocks of other machines are not trusted.
 #[derive(Debug, Default)]
-struct Seen {
+struct Observed {
     version: String,
     since: Option<Instant>,
 }
 
-impl Seen {
-    fn next(&mut self, lease: &Lease, me: &str, now: Instant) -> Next {
+impl Observed {
+    fn next(&mut self, lease: &Lease, me: &str, now: Instant) -> Action {
         let spec = lease.spec.clone().unwrap_or_default();
         let version = lease.metadata.resource_version.clone().unwrap_or_default();
         if self.since.is_none() || version != self.version {
             *self = Self { version, since: Some(now) };
         }
         let holder = spec.holder_identity.unwrap_or_default();
-        let life =
-            spec.lease_duration_seconds.and_then(|life| u64::try_from(life).ok()).map_or(LIFE, Duration::from_secs);
-        let is_over = self.since.is_some_and(|since| now.duration_since(since) > life);
-        if holder.is_empty() || holder == me || is_over { Next::Write } else { Next::Wait }
+        let duration = spec
+            .lease_duration_seconds
+            .and_then(|duration| u64::try_from(duration).ok())
+            .map_or(LEASE_DURATION, Duration::from_secs);
+        let has_expired = self.since.is_some_and(|since| now.duration_since(since) > duration);
+        if holder.is_empty() || holder == me || has_expired { Action::Write } else { Action::Wait }
     }
 }
 
 impl Client {
-    /// Tries for ever to hold a Lease, as `me`; `leads` says whether it does. Never two believe it at once, as far as their clocks
-    /// run alike.
+    /// Acquires and renews a Lease as `me`, and never returns; `leads` is true while it is held. At most one replica leads at a
+    /// time, as long as clocks run at the same speed.
     pub async fn lead(&self, name: &ObjectName, me: &str, leads: &watch::Sender<bool>) {
         let api: Api<Lease> = Api::namespaced(self.kube.clone(), &name.namespace);
-        let mut seen = Seen::default();
+        let mut observed = Observed::default();
         let mut renewed: Option<Instant> = None;
         let mut failing = false;
         loop {
-            let begun = Instant::now();
-            let attempt = timeout(GIVE_UP / 2, hold(&api, name, me, &mut seen)).await;
+            let started = Instant::now();
+            let attempt = timeout(RENEW_DEADLINE / 2, hold(&api, name, me, &mut observed)).await;
             let problem = match attempt {
                 Ok(Ok(true)) => {
-                    renewed = Some(begun);
+                    renewed = Some(started);
                     None
                 }
                 Ok(Ok(false)) => {
@@ -73,30 +74,31 @@ impl Client {
                     None
                 }
                 Ok(Err(error)) => Some(error.to_string()),
-                Err(_) => Some("the API server does not answer".to_owned()),
+                Err(_) => Some("the Kubernetes API did not answer in time".to_owned()),
             };
             if let Some(problem) = &problem
                 && !failing
             {
-                warn!(lease = %name, problem, "cannot look after the Lease; trying again");
+                warn!(lease = %name, problem, "cannot acquire or renew the Lease; retrying");
             }
             failing = problem.is_some();
-            let now_leads = renewed.is_some_and(|renewed| renewed.elapsed() < GIVE_UP);
+            let now_leads = renewed.is_some_and(|renewed| renewed.elapsed() < RENEW_DEADLINE);
             leads.send_if_modified(|leads| {
                 let changed = *leads != now_leads;
                 if changed {
-                    info!(lease = %name, leads = now_leads, me, "which replica writes has changed");
+                    let what = if now_leads { "acquired the Lease; leading" } else { "lost the Lease; not leading" };
+                    info!(lease = %name, identity = me, "{what}");
                 }
                 *leads = now_leads;
                 changed
             });
-            sleep_until(begun + RENEW_EVERY).await;
+            sleep_until(started + RENEW_INTERVAL).await;
         }
     }
 }
 
-/// Takes or renews a Lease, if it may; whether it is ours now.
-async fn hold(api: &Api<Lease>, name: &ObjectName, me: &str, seen: &mut Seen) -> Result<bool, kube::Error> {
+/// Acquires or renews a Lease, if possible. Returns whether it is ours now.
+async fn hold(api: &Api<Lease>, name: &ObjectName, me: &str, observed: &mut Observed) -> Result<bool, kube::Error> {
     let now = MicroTime(Timestamp::now());
     let found = api.get_opt(&name.name).await?;
     let written = match found {
@@ -106,7 +108,7 @@ async fn hold(api: &Api<Lease>, name: &ObjectName, me: &str, seen: &mut Seen) ->
             api.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await
         }
         Some(mut lease) => {
-            if seen.next(&lease, me, Instant::now()) == Next::Wait {
+            if observed.next(&lease, me, Instant::now()) == Action::Wait {
                 return Ok(false);
             }
             lease.spec = Some(spec(me, now, lease.spec.as_ref()));
@@ -115,7 +117,7 @@ async fn hold(api: &Api<Lease>, name: &ObjectName, me: &str, seen: &mut Seen) ->
     };
     match written {
         Ok(_) => Ok(true),
-        // Somebody else was quicker.
+        // Another replica was faster.
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
         Err(error) => Err(error),
     }
@@ -126,7 +128,7 @@ fn spec(me: &str, now: MicroTime, old: Option<&LeaseSpec>) -> LeaseSpec {
     let transitions = old.and_then(|old| old.lease_transitions).unwrap_or(0);
     LeaseSpec {
         holder_identity: Some(me.to_owned()),
-        lease_duration_seconds: i32::try_from(LIFE.as_secs()).ok(),
+        lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
         acquire_time: held.and_then(|held| held.acquire_time.clone()).or_else(|| Some(now.clone())),
         renew_time: Some(now),
         lease_transitions: Some(transitions + i32::from(old.is_some() && held.is_none())),
@@ -144,15 +146,15 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_taken_when_it_has_not_changed_for_its_life_and_not_before() {
-        let (mut seen, start) = (Seen::default(), Instant::now());
-        assert_eq!(seen.next(&lease("other", "1"), "me", start), Next::Wait);
-        assert_eq!(seen.next(&lease("other", "1"), "me", start + LIFE), Next::Wait);
+    fn a_lease_is_acquired_after_it_expired_and_not_before() {
+        let (mut observed, start) = (Observed::default(), Instant::now());
+        assert_eq!(observed.next(&lease("other", "1"), "me", start), Action::Wait);
+        assert_eq!(observed.next(&lease("other", "1"), "me", start + LEASE_DURATION), Action::Wait);
         // It was renewed.
-        assert_eq!(seen.next(&lease("other", "2"), "me", start + LIFE * 2), Next::Wait);
-        assert_eq!(seen.next(&lease("other", "2"), "me", start + LIFE * 3), Next::Wait);
-        assert_eq!(seen.next(&lease("other", "2"), "me", start + LIFE * 4), Next::Write);
-        assert_eq!(seen.next(&lease("me", "3"), "me", start), Next::Write);
-        assert_eq!(seen.next(&lease("", "4"), "me", start), Next::Write);
+        assert_eq!(observed.next(&lease("other", "2"), "me", start + LEASE_DURATION * 2), Action::Wait);
+        assert_eq!(observed.next(&lease("other", "2"), "me", start + LEASE_DURATION * 3), Action::Wait);
+        assert_eq!(observed.next(&lease("other", "2"), "me", start + LEASE_DURATION * 4), Action::Write);
+        assert_eq!(observed.next(&lease("me", "3"), "me", start), Action::Write);
+        assert_eq!(observed.next(&lease("", "4"), "me", start), Action::Write);
     }
 }

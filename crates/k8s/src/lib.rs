@@ -1,15 +1,14 @@
 //! The only crate that knows the Kubernetes API.
 //!
-//! *Role.* [`Client`] finds its way to the API server; [`Client::watch`] tells of every object of a kind, now and from now on, as
-//! the plain values of `types`; [`Client::lead`] holds a Lease; [`Client::review_token`] and [`Client::allows`] say who somebody is and
-//! what they may do; and a few objects are written.
+//! *Role.* [`Client`] connects to the API server; [`Client::watch`] watches the objects of a kind, as the plain values of `types`;
+//! [`Client::lead`] holds a Lease; [`Client::review_token`] and [`Client::allows`] authenticate and authorize; a few objects are written.
 //!
-//! *Invariants.* A watch goes on for ever: it reconnects with a back-off, resumes where it was, and lists anew where it cannot.
-//! One that hears nothing is noticed, since every watch is asked for anew after half a minute; so is a request without an answer.
-//! After a list, what is no longer there is reported as gone, so nobody has to compare. Only the fields that `types` knows are
-//! kept, and no object is held here: only names.
+//! *Invariants.* A watch never ends: it reconnects with a backoff, resumes where it was, and lists again where it cannot resume.
+//! A silent watch is detected, since every watch is requested again after half a minute; every other request has a timeout.
+//! Objects that are missing in a new list are returned as deleted, so callers need not compare. Only the fields that `types` knows
+//! are parsed, and only names of objects are stored here.
 //!
-//! A write never takes the place of what somebody else has written in the meantime, unless it says so.
+//! A write fails if the object has changed since it was read, unless its documentation says otherwise.
 //!
 //! *Not here.* What the objects mean.
 
@@ -21,8 +20,8 @@ mod watch;
 mod wire;
 mod write;
 
-pub use client::{Client, ConnectError, Patience, RequestError, TokenError};
+pub use client::{Client, ConnectError, RequestError, Timeouts, TokenError};
 pub use kinds::Watched;
 pub use review::{Access, User};
-pub use watch::{Notice, Only, Watch};
-pub use write::{Event, Kept, Outcome};
+pub use watch::{Watch, WatchEvent, WatchFilter};
+pub use write::{Event, Outcome, SecretContent};

@@ -1,4 +1,4 @@
-//! Who somebody is, and what they may do: the API server's word on both.
+//! Authentication and authorization by the API server: TokenReview and SubjectAccessReview.
 
 use std::collections::BTreeMap;
 
@@ -11,41 +11,41 @@ use kube::api::PostParams;
 
 use crate::client::{Client, RequestError};
 
-/// Somebody whom the API server knows.
+/// A user, authenticated by the API server.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct User {
-    /// The name.
+    /// The name that roles are bound to.
     pub name: String,
-    /// What tells them from others who had or will have the name.
+    /// The uid, if the API server knows one.
     pub uid: String,
-    /// The groups that they are in.
+    /// The groups of the user.
     pub groups: Vec<String>,
-    /// What else is known of them.
+    /// Further attributes, such as the Node that a token is bound to.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// What somebody wants to do.
+/// A request to be authorized.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// With objects.
+    /// Access to API objects.
     Objects {
-        /// As `get` or `list`.
+        /// Such as `get` or `list`.
         verb: String,
-        /// The group of their API.
+        /// The API group; empty for the core group.
         group: String,
-        /// What the resource is called.
+        /// The plural of the resource.
         resource: String,
-        /// Where; everywhere if empty.
+        /// All namespaces if empty.
         namespace: String,
-        /// Which; all if empty.
+        /// All objects if empty.
         name: String,
     },
-    /// `get` a path that is no object's.
+    /// `get` of a non-resource path.
     Path(String),
 }
 
 impl Client {
-    /// Whose token it is; nobody's if it is not good.
+    /// The user of a token; `None` if the token is invalid.
     pub async fn review_token(&self, token: &str) -> Result<Option<User>, RequestError> {
         let spec = TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() };
         let review = TokenReview { spec, ..TokenReview::default() };
@@ -61,7 +61,7 @@ impl Client {
         }))
     }
 
-    /// Whether somebody may do something.
+    /// Whether a user is allowed to do something.
     pub async fn allows(&self, user: &User, access: &Access) -> Result<bool, RequestError> {
         let mut spec = SubjectAccessReviewSpec {
             user: Some(user.name.clone()),

@@ -1,4 +1,4 @@
-//! Every object of a kind, now and from now on.
+//! Watches: all objects of a kind, and their changes.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -17,30 +17,30 @@ use crate::client::{self, Client};
 use crate::kinds::Watched;
 use crate::wire::Wire;
 
-/// Which objects of a kind are meant.
+/// The objects to watch; everything if all fields are empty.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Only {
-    /// A namespace; all if empty.
+pub struct WatchFilter {
+    /// The namespace to watch.
     pub namespace: String,
-    /// A label selector; all if empty.
+    /// A label selector, such as `app=web`.
     pub labels: String,
-    /// A field selector; all if empty.
+    /// A field selector, such as `metadata.name=web`.
     pub fields: String,
 }
 
-/// What a watch has to say.
+/// An event of a watch.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Notice<T> {
-    /// The object is there, and like this.
-    Set(T),
-    /// The object is gone.
-    Gone(ObjectName),
-    /// Everything that is there has been said.
+pub enum WatchEvent<T> {
+    /// The object was added or changed, or is part of a list.
+    Applied(T),
+    /// The object was deleted.
+    Deleted(ObjectName),
+    /// The list is complete.
     Synced,
 }
 
-/// How many renewals may be missed before a watch begins from scratch, whatever it waits for.
-const MISSED: u32 = 2;
+/// A watch starts over after this many missed renewals.
+const MAX_MISSED_RENEWALS: u32 = 2;
 
 type Events<T> = Pin<Box<dyn Stream<Item = watcher::Result<Event<Wire<T>>>> + Send>>;
 
@@ -48,62 +48,62 @@ type Events<T> = Pin<Box<dyn Stream<Item = watcher::Result<Event<Wire<T>>>> + Se
 pub struct Watch<T: Watched> {
     events: Events<T>,
     client: Client,
-    only: Only,
-    heard: watch::Sender<Instant>,
-    /// When it last told anything, be it a failure.
-    stirred: Instant,
+    filter: WatchFilter,
+    last_answer: watch::Sender<Instant>,
+    /// The last event or failure.
+    last_activity: Instant,
     known: BTreeSet<ObjectName>,
-    /// What a list has named so far.
+    /// The objects of the list that is being received.
     listed: BTreeSet<ObjectName>,
-    /// What is gone and has not been said.
-    gone: Vec<ObjectName>,
+    /// Objects missing in the last list, still to be returned.
+    deleted: Vec<ObjectName>,
     synced_next: bool,
     failing: bool,
 }
 
 impl Client {
-    /// Watches a kind.
-    pub fn watch<T: Watched>(&self, only: &Only) -> Watch<T> {
+    /// Starts a watch of a kind.
+    pub fn watch<T: Watched>(&self, filter: &WatchFilter) -> Watch<T> {
         let now = Instant::now();
-        let (heard, _) = watch::channel(now);
+        let (last_answer, _) = watch::channel(now);
         Watch {
-            events: self.events(only, &heard),
+            events: self.events(filter, &last_answer),
             client: self.clone(),
-            only: only.clone(),
-            heard,
-            stirred: now,
+            filter: filter.clone(),
+            last_answer,
+            last_activity: now,
             known: BTreeSet::new(),
             listed: BTreeSet::new(),
-            gone: Vec::new(),
+            deleted: Vec::new(),
             synced_next: false,
             failing: false,
         }
     }
 
-    fn events<T: Watched>(&self, only: &Only, heard: &watch::Sender<Instant>) -> Events<T> {
+    fn events<T: Watched>(&self, filter: &WatchFilter, last_answer: &watch::Sender<Instant>) -> Events<T> {
         let mut config = watcher::Config::default();
-        // The server ends the watch then, and the watcher gives it a few seconds more.
-        config = config.timeout(u32::try_from(self.patience.renew.as_secs()).unwrap_or(u32::MAX).max(1));
-        if !only.labels.is_empty() {
-            config = config.labels(&only.labels);
+        // The server ends the watch then; the watcher waits a few seconds longer.
+        config = config.timeout(u32::try_from(self.timeouts.renew.as_secs()).unwrap_or(u32::MAX).max(1));
+        if !filter.labels.is_empty() {
+            config = config.labels(&filter.labels);
         }
-        if !only.fields.is_empty() {
-            config = config.fields(&only.fields);
+        if !filter.fields.is_empty() {
+            config = config.fields(&filter.fields);
         }
-        let api: Api<Wire<T>> = client::api(self.listening(heard.clone()), &only.namespace);
+        let api: Api<Wire<T>> = client::api(self.recording(last_answer.clone()), &filter.namespace);
         watcher(api, config).default_backoff().boxed()
     }
 
-    /// The same client, which notes when it is answered: a watcher does not tell of renewals.
-    fn listening(&self, heard: watch::Sender<Instant>) -> kube::Client {
+    /// The same client, which records the time of each answer: a watcher does not report renewals.
+    fn recording(&self, last_answer: watch::Sender<Instant>) -> kube::Client {
         let client = self.clone();
         let namespace = self.kube.default_namespace().to_owned();
         let service = service_fn(move |request| {
-            let (client, heard) = (client.clone(), heard.clone());
+            let (client, last_answer) = (client.clone(), last_answer.clone());
             async move {
                 let answer = client.in_time(client.kube.send(request)).await?;
                 if answer.status().is_success() {
-                    heard.send_replace(Instant::now());
+                    last_answer.send_replace(Instant::now());
                 }
                 Ok::<_, kube::Error>(answer)
             }
@@ -113,45 +113,47 @@ impl Client {
 }
 
 impl<T: Watched> Watch<T> {
-    /// When the API server was last heard of. A watch that lives is renewed every 30 s, though nothing happens; see [`Patience`](crate::Patience).
-    pub fn last_heard(&self) -> watch::Receiver<Instant> {
-        self.heard.subscribe()
+    /// The time of the last answer. A working watch is renewed every 30 s even if no object changes; see [`Timeouts`](crate::Timeouts).
+    pub fn last_answer(&self) -> watch::Receiver<Instant> {
+        self.last_answer.subscribe()
     }
 
-    /// The next notice; waits for it as long as it takes.
-    pub async fn next(&mut self) -> Notice<T> {
+    /// Waits for the next event.
+    pub async fn next(&mut self) -> WatchEvent<T> {
         loop {
-            if let Some(gone) = self.gone.pop() {
-                return Notice::Gone(gone);
+            if let Some(name) = self.deleted.pop() {
+                return WatchEvent::Deleted(name);
             }
             if std::mem::take(&mut self.synced_next) {
-                return Notice::Synced;
+                return WatchEvent::Synced;
             }
-            let stirred = self.stirred.max(*self.heard.borrow());
-            let Ok(event) = timeout_at(stirred + self.client.patience.renew * MISSED, self.events.next()).await else {
-                warn!(resource = T::PLURAL, "the Kubernetes API has fallen silent; asking it anew");
-                self.events = self.client.events(&self.only, &self.heard);
-                (self.stirred, self.failing) = (Instant::now(), true);
+            let last_activity = self.last_activity.max(*self.last_answer.borrow());
+            let Ok(event) =
+                timeout_at(last_activity + self.client.timeouts.renew * MAX_MISSED_RENEWALS, self.events.next()).await
+            else {
+                warn!(resource = T::PLURAL, "watch timed out; restarting it");
+                self.events = self.client.events(&self.filter, &self.last_answer);
+                (self.last_activity, self.failing) = (Instant::now(), true);
                 continue;
             };
-            self.stirred = Instant::now();
+            self.last_activity = Instant::now();
             match event {
                 Some(Ok(event)) => {
-                    // The beginning of a list is no answer yet.
+                    // The start of a list is not an answer yet.
                     if !matches!(event, Event::Init) {
-                        self.heard.send_replace(self.stirred);
+                        self.last_answer.send_replace(self.last_activity);
                         if std::mem::take(&mut self.failing) {
-                            info!(resource = T::PLURAL, "the Kubernetes API answers again");
+                            info!(resource = T::PLURAL, "watch works again");
                         }
                     }
-                    if let Some(notice) = self.event(event) {
-                        return notice;
+                    if let Some(event) = self.event(event) {
+                        return event;
                     }
                 }
                 Some(Err(error)) => {
-                    // Once a failure, not once an attempt: it goes on for ever, with a back-off.
+                    // Logged once per outage, not once per attempt.
                     if !std::mem::replace(&mut self.failing, true) {
-                        warn!(resource = T::PLURAL, %error, "cannot watch; trying again until the Kubernetes API answers");
+                        warn!(resource = T::PLURAL, %error, "watch failed; retrying until the Kubernetes API answers");
                     }
                 }
                 // A watcher does not end.
@@ -160,7 +162,7 @@ impl<T: Watched> Watch<T> {
         }
     }
 
-    fn event(&mut self, event: Event<Wire<T>>) -> Option<Notice<T>> {
+    fn event(&mut self, event: Event<Wire<T>>) -> Option<WatchEvent<T>> {
         match event {
             Event::Init => {
                 self.listed.clear();
@@ -168,23 +170,23 @@ impl<T: Watched> Watch<T> {
             }
             Event::InitApply(wire) => {
                 self.listed.insert(wire.object.object_name());
-                Some(Notice::Set(wire.object))
+                Some(WatchEvent::Applied(wire.object))
             }
             Event::InitDone => {
                 let listed = std::mem::take(&mut self.listed);
-                self.gone.extend(self.known.difference(&listed).cloned());
+                self.deleted.extend(self.known.difference(&listed).cloned());
                 self.known = listed;
                 self.synced_next = true;
                 None
             }
             Event::Apply(wire) => {
                 self.known.insert(wire.object.object_name());
-                Some(Notice::Set(wire.object))
+                Some(WatchEvent::Applied(wire.object))
             }
             Event::Delete(wire) => {
                 let name = wire.object.object_name();
                 self.known.remove(&name);
-                Some(Notice::Gone(name))
+                Some(WatchEvent::Deleted(name))
             }
         }
     }

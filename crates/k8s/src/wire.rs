@@ -1,4 +1,4 @@
-//! An object on its way in: what the protocol needs of it, and what is kept.
+//! Decoding of objects: the metadata that a watch needs, and the value that is kept.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,14 +13,14 @@ use serde_json::value::RawValue;
 
 use crate::kinds::Watched;
 
-/// An object with the metadata that a watch goes by.
+/// An object with the metadata that a watch needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Wire<T> {
     metadata: ObjectMeta,
     pub(crate) object: T,
 }
 
-/// What a watch goes by and an object need not know.
+/// Metadata that only the watch needs.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Revision {
@@ -30,14 +30,13 @@ struct Revision {
 
 impl<'de, T: Watched> Deserialize<'de> for Wire<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Whole(PhantomData))
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
     }
 }
 
-/// Reads a whole object.
-struct Whole<T>(PhantomData<T>);
+struct ObjectVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Watched> Visitor<'de> for Whole<T> {
+impl<'de, T: Watched> Visitor<'de> for ObjectVisitor<T> {
     type Value = Wire<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,8 +59,8 @@ impl<'de, T: Watched> Visitor<'de> for Whole<T> {
     }
 }
 
-/// The fields of an object, in passing. Only the metadata are read twice, so that neither side has to know the other's part of them;
-/// the rest, which may be long, is read once.
+/// Passes the fields of an object through. The metadata are parsed twice, once for the watch and once for the object; the rest, which
+/// may be long, is parsed once.
 struct Fields<'a, A> {
     fields: A,
     is_metadata: bool,
@@ -89,7 +88,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, A> {
 
 impl<T: Watched> kube::Resource for Wire<T> {
     type DynamicType = ();
-    // Whether it is in a namespace is the caller's to know.
+    // The caller knows whether the kind is namespaced.
     type Scope = kube::core::DynamicResourceScope;
 
     fn kind((): &()) -> Cow<'_, str> {
@@ -125,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_and_what_the_watch_goes_by_are_read_wherever_the_metadata_are() {
+    fn object_and_watch_metadata_are_read_in_any_field_order() {
         let metadata = r#""metadata": {"name": "p", "namespace": "x", "uid": "u", "resourceVersion": "7", "annotations": {"a": "b"},
             "managedFields": [{"manager": "me"}]}"#;
         let spec = r#""spec": {"podSelector": {}, "policyTypes": ["Egress"], "metadata": {"resourceVersion": "8"}}"#;

@@ -1,4 +1,4 @@
-//! The few objects that are written here.
+//! Writes: Secrets, server-side apply, Pod CIDRs and Events.
 
 use std::collections::BTreeMap;
 
@@ -14,54 +14,54 @@ use types::ObjectName;
 
 use crate::client::{Client, RequestError};
 
-/// What a Secret holds, and which version of it.
+/// The content of a Secret, with its resource version.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Kept {
-    /// What it holds.
+pub struct SecretContent {
+    /// The decoded values by key.
     pub data: BTreeMap<String, Vec<u8>>,
     version: String,
 }
 
-/// Whether a write was the first.
+/// The result of a conditional write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// It is written.
+    /// The object was written.
     Written,
-    /// Somebody else has written in the meantime; nothing is changed.
-    TooLate,
+    /// The object has changed since it was read; nothing was written.
+    Conflict,
 }
 
-/// Something worth knowing about an object.
+/// A warning Event about an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event<'a> {
-    /// The object's kind, and the version of its API.
+    /// Kind and apiVersion of the object.
     pub of: (&'a str, &'a str),
-    /// The object.
+    /// The name of the object.
     pub name: &'a ObjectName,
-    /// Which of its name.
+    /// The uid of the object.
     pub uid: &'a str,
-    /// Why, in one word.
+    /// The reason in CamelCase.
     pub reason: &'a str,
-    /// For people.
+    /// The message for the operator.
     pub message: &'a str,
 }
 
 impl Client {
-    /// What a Secret holds, if it is there.
-    pub async fn secret(&self, name: &ObjectName) -> Result<Option<Kept>, RequestError> {
+    /// Reads a Secret, if it exists.
+    pub async fn secret(&self, name: &ObjectName) -> Result<Option<SecretContent>, RequestError> {
         let found = self.in_time(self.secrets(name).get_opt(&name.name)).await;
         let found = found.map_err(|error| RequestError::new("Secret", &name.to_string(), error))?;
-        Ok(found.map(|secret| Kept {
+        Ok(found.map(|secret| SecretContent {
             data: secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect(),
             version: secret.metadata.resource_version.unwrap_or_default(),
         }))
     }
 
-    /// Writes what a Secret holds in place of what was read; whatever else it has stays.
+    /// Writes keys of a Secret, if it has not changed since it was read.
     pub async fn write_secret(
         &self,
         name: &ObjectName,
-        old: &Kept,
+        old: &SecretContent,
         data: BTreeMap<String, Vec<u8>>,
     ) -> Result<Outcome, RequestError> {
         let data: BTreeMap<_, _> = data.into_iter().map(|(key, value)| (key, ByteString(value))).collect();
@@ -70,7 +70,7 @@ impl Client {
         let written = self.in_time(api.patch(&name.name, &PatchParams::default(), &Patch::Merge(patch))).await;
         match written {
             Ok(_) => Ok(Outcome::Written),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Outcome::TooLate),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Outcome::Conflict),
             Err(error) => Err(RequestError::new("Secret", &name.to_string(), error)),
         }
     }
@@ -79,7 +79,7 @@ impl Client {
         Api::namespaced(self.kube.clone(), &name.namespace)
     }
 
-    /// Makes an object of any kind what it should be as far as `object` says, whoever wrote it before.
+    /// Server-side apply of an object of any kind, overriding other field managers.
     pub async fn apply(&self, object: &Value) -> Result<(), RequestError> {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
         let (kind, name, namespace) = (text("/kind"), text("/metadata/name"), text("/metadata/namespace"));
@@ -94,7 +94,7 @@ impl Client {
         applied.map(drop).map_err(|error| RequestError::new("object", &format!("{kind} {namespace}/{name}"), error))
     }
 
-    /// Gives a Node subnets for its Pods. The API server refuses to change those that it has.
+    /// Sets the Pod CIDRs of a Node. The API server rejects a change of existing ones.
     pub async fn set_pod_cidrs(&self, node: &str, cidrs: &[String]) -> Result<(), RequestError> {
         let api: Api<Node> = Api::all(self.kube.clone());
         let patch = json!({"spec": {"podCIDR": cidrs.first(), "podCIDRs": cidrs}});
@@ -102,9 +102,9 @@ impl Client {
         patched.map(drop).map_err(|error| RequestError::new("Node", node, error))
     }
 
-    /// Writes down a warning about an object, for whoever describes it.
+    /// Writes a warning Event.
     pub async fn warn(&self, event: &Event<'_>) -> Result<(), RequestError> {
-        // Events of objects that are in no namespace are in this one.
+        // Events of cluster-scoped objects are in namespace default.
         let namespace = if event.name.namespace.is_empty() { "default" } else { &event.name.namespace };
         let now = Timestamp::now();
         let name = format!("{}.{:x}", event.name.name, now.as_nanosecond());

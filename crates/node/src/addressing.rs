@@ -1,4 +1,4 @@
-//! Which addresses a Node has, by what Kubernetes says of it.
+//! The addresses of a Node, from its Kubernetes object.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,45 +8,66 @@ use pipeline::model::{Address, Datapath, Families, Features, Gateway, Mode, Node
 use types::InvalidField;
 use types::node::TRANSPORT_ADDRESSES;
 
-/// What this Node is, found out when the agent starts: it does not change while it runs.
+use crate::underlay::ControlPath;
+
+/// This Node, as determined at start: it does not change while the agent runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Own {
-    /// Its name.
+    /// Name of the Node object.
     pub name: String,
-    /// How packets travel between Nodes.
+    /// Traffic mode: how packets travel between Nodes.
     pub mode: Mode,
-    /// What is in use.
+    /// The features in use.
     pub features: Features,
-    /// What moves the packets.
+    /// The OVS datapath type.
     pub datapath: Datapath,
-    /// The name of the host's end of the bridge.
+    /// The name of the gateway interface on the host.
     pub gateway_device: String,
-    /// The port and the Ethernet address of the host's end of the bridge.
+    /// The OpenFlow port and the MAC of the gateway.
     pub gateway: Gateway,
-    /// The ports of tunnels.
+    /// The OpenFlow ports of tunnels.
     pub tunnels: Vec<openflow::port::Port>,
-    /// The UDP port of tunnels, if that is how they travel: the host does not track their packets.
+    /// The UDP port of tunnels that use UDP: the host does not track their packets.
     pub tunnel_port: Option<u16>,
-    /// Its addresses.
+    /// The Node's addresses in each family.
     pub addresses: Families<Address>,
-    /// The device by which it reaches other Nodes.
+    /// The device towards other Nodes.
     pub transport_device: String,
     /// The subnets that it shares with other Nodes.
     pub transport_subnets: Vec<IpNet>,
-    /// What a packet may have that enters or leaves a Pod.
+    /// MTU of the Pods' interfaces.
     pub mtu: u32,
-    /// Whether connections of Pods to the outside keep the Pods' addresses.
+    /// Whether connections of Pods to the outside keep the Pods' addresses (`noSNAT`).
     pub no_snat: bool,
-    /// Addresses on which NodePorts listen.
+    /// Host addresses with NodePorts.
     pub node_port_addresses: Vec<IpAddr>,
-    /// Addresses of Services, where kube-proxy balances them.
+    /// Subnets of Service addresses, if kube-proxy balances them.
     pub service_cidrs: Vec<IpNet>,
-    /// Which Services are served.
+    /// Which Services AntreaProxy serves.
     pub serving: proxy::Serving,
+    /// How this Node reaches the Kubernetes API and antrea-controller.
+    pub control_path: ControlPath,
 }
 
 impl Own {
-    /// The Node, as its flows depend on it.
+    /// Rejects a Pod subnet that contains this Node's address, or an address on the path to the Kubernetes API.
+    pub fn check(&self) -> Result<(), InvalidField> {
+        let path = &self.control_path;
+        let reached: Vec<IpAddr> =
+            self.own_addresses().into_iter().chain(path.api_servers.clone()).chain(path.routers.clone()).collect();
+        for cidr in self.families().map(|address| address.pod_cidr) {
+            if let Some(ip) = reached.iter().find(|ip| cidr.contains(*ip)) {
+                let problem = format!(
+                    "{cidr} contains {ip}, which this Node reaches outside of the Pod network; recreate the Node with another podCIDR"
+                );
+                let name = types::ObjectName { namespace: String::new(), name: self.name.clone() };
+                return Err(InvalidField { kind: "Node", name, field: "spec.podCIDRs".to_owned(), problem });
+            }
+        }
+        Ok(())
+    }
+
+    /// The pipeline's model of this Node.
     pub fn model(&self) -> Node {
         Node {
             mode: self.mode,
@@ -55,19 +76,22 @@ impl Own {
             gateway: self.gateway,
             uplink: None,
             tunnels: self.tunnels.clone(),
+            tunnel_port: self.tunnel_port,
             addresses: self.addresses,
-            // The host translates what it sends to itself before the bridge sees it.
+            // The host DNATs its packets to loopback addresses before the bridge sees them.
             node_port_addresses: self.node_port_addresses.iter().copied().filter(|ip| !ip.is_loopback()).collect(),
             service_cidrs: self.service_cidrs.clone(),
+            // Services that AntreaProxy skips are balanced by another proxy on the host.
+            host_balances: self.serving.proxy_name.is_some() || !self.serving.skip.is_empty(),
         }
     }
 
-    /// The Node's own addresses: an endpoint that has one is on the host's network.
+    /// The Node's own addresses: an endpoint with one of them is on the host network.
     pub fn own_addresses(&self) -> BTreeSet<IpAddr> {
         self.families().map(|address| address.node).collect()
     }
 
-    /// Its addresses, a family at a time.
+    /// Its addresses, one for each family in use.
     pub fn families(&self) -> impl Iterator<Item = Address> {
         [self.addresses.v4, self.addresses.v6].into_iter().flatten()
     }
@@ -77,7 +101,7 @@ fn invalid(node: &types::node::Node, field: &str, problem: String) -> InvalidFie
     InvalidField { kind: "Node", name: node.metadata.object_name(), field: field.to_owned(), problem }
 }
 
-/// A Node's Pod subnets, at most one a family.
+/// A Node's Pod subnets, at most one for each family.
 pub fn pod_cidrs(node: &types::node::Node) -> Result<Vec<IpNet>, InvalidField> {
     let spec = &node.spec;
     let (field, written) = match spec.pod_cidrs.as_slice() {
@@ -87,14 +111,14 @@ pub fn pod_cidrs(node: &types::node::Node) -> Result<Vec<IpNet>, InvalidField> {
     let mut cidrs: Vec<IpNet> = Vec::new();
     for text in written.iter().filter(|text| !text.is_empty()) {
         let Ok(cidr) = text.parse::<IpNet>() else {
-            return Err(invalid(node, field, format!("`{text}` is not a range of addresses, as 10.10.1.0/24 is")));
+            return Err(invalid(node, field, format!("`{text}` is not a range of addresses such as 10.10.1.0/24")));
         };
         let cidr = cidr.trunc();
         if let Some(other) = cidrs.iter().find(|other| other.addr().is_ipv4() == cidr.addr().is_ipv4()) {
             return Err(invalid(
                 node,
                 field,
-                format!("{other} and {cidr} are of one family, and one a family is the limit"),
+                format!("{other} and {cidr} have the same address family; only one per family is allowed"),
             ));
         }
         cidrs.push(cidr);
@@ -102,40 +126,45 @@ pub fn pod_cidrs(node: &types::node::Node) -> Result<Vec<IpNet>, InvalidField> {
     Ok(cidrs)
 }
 
-/// A Node's own addresses, in the order in which it gives them.
+/// All addresses in the Node's status, also those that other Nodes do not use.
+pub(crate) fn all_addresses(node: &types::node::Node) -> BTreeSet<IpAddr> {
+    node.status.addresses.iter().filter_map(|address| address.address.parse().ok()).collect()
+}
+
+/// A Node's internal addresses, in the order of its status.
 pub fn node_addresses(node: &types::node::Node) -> Vec<IpAddr> {
     let internal = node.status.addresses.iter().filter(|address| address.kind == "InternalIP");
     internal.filter_map(|address| address.address.parse().ok()).collect()
 }
 
-/// The addresses at which other Nodes reach a Node: those that it tells, or else its own.
+/// The addresses at which other Nodes reach a Node: its transport addresses if annotated, otherwise its own.
 pub fn transport_addresses(node: &types::node::Node) -> Result<Vec<IpAddr>, InvalidField> {
     let Some(told) = node.metadata.annotations.get(TRANSPORT_ADDRESSES) else { return Ok(node_addresses(node)) };
     let field = format!("metadata.annotations[{TRANSPORT_ADDRESSES}]");
     let address = |text: &str| {
-        let problem = || format!("`{text}` is not an address, as 192.168.1.1 is");
+        let problem = || format!("`{text}` is not an IP address such as 192.168.1.1");
         text.trim().parse().map_err(|_| invalid(node, &field, problem()))
     };
     told.split(',').map(address).collect()
 }
 
-/// The addresses at the beginning of a Pod subnet that are no Pod's: the gateway's, and the source of connections to Services.
+/// The reserved addresses at the start of a Pod subnet: the gateway's, and the SNAT address of connections to Services.
 pub fn reserved(cidr: IpNet) -> Option<(IpAddr, IpAddr)> {
-    // The first address is the subnet's own, and none of its hosts' in IPv6 either: routers answer to it.
+    // The first address is the network address; in IPv6 it is the subnet-router anycast address.
     let mut hosts = cidr.hosts().filter(|host| *host != cidr.network());
     let reserved = (hosts.next()?, hosts.next()?);
-    // Without a single address for a Pod it is no Pod subnet.
+    // A Pod subnet needs at least one address for a Pod.
     hosts.next().map(|_| reserved)
 }
 
-/// The addresses that the flows of a Node depend on.
+/// The addresses of a Node that its flows depend on.
 pub fn local_addresses(node: &types::node::Node) -> Result<Families<Address>, InvalidField> {
     let own = node_addresses(node);
     let mut addresses = Families { v4: None, v6: None };
     for cidr in pod_cidrs(node)? {
         let v4 = cidr.addr().is_ipv4();
         let Some((gateway, snat)) = reserved(cidr) else {
-            return Err(invalid(node, "spec.podCIDRs", format!("{cidr} has no room for a gateway and a Pod")));
+            return Err(invalid(node, "spec.podCIDRs", format!("{cidr} is too small for a gateway and a Pod")));
         };
         let Some(node) = own.iter().find(|ip| ip.is_ipv4() == v4).or(own.first()) else {
             return Err(invalid(node, "status.addresses", "has no InternalIP".to_owned()));
@@ -149,8 +178,7 @@ pub fn local_addresses(node: &types::node::Node) -> Result<Families<Address>, In
         *if v4 { &mut addresses.v4 } else { &mut addresses.v6 } = Some(address);
     }
     if addresses.v4.is_none() && addresses.v6.is_none() {
-        let problem =
-            "is missing: give the Node a Pod subnet, by kube-controller-manager's --allocate-node-cidrs or by hand";
+        let problem = "is missing: set it, or start kube-controller-manager with --allocate-node-cidrs";
         return Err(invalid(node, "spec.podCIDR", problem.to_owned()));
     }
     Ok(addresses)

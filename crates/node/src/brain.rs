@@ -1,4 +1,4 @@
-//! From what is known to what should be.
+//! Computes desired state from events.
 
 mod enforcement;
 
@@ -20,29 +20,30 @@ use crate::addressing::{Own, local_addresses};
 use crate::event::{Change, Event, Interface, Source};
 use crate::host;
 use crate::owner::{Owner, ServiceKey};
-use crate::peers::{PeerNode, peers};
+use crate::peers::{ControlEndpoints, PeerNode, Survey, survey};
 use crate::policies::Policies;
-use crate::services::{Catalogue, Connections, Surroundings, Versions};
+use crate::services::{Catalogue, Connections, RenderContext, Versions};
+use crate::underlay::Underlay;
 
-/// The label with the zone that a Node is in.
+/// Well-known label with the Node's zone.
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
-/// Something that cannot be done as it was asked.
+/// A part of the desired state that cannot be realised, for the operator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Problem {
-    /// A field of an object makes no sense.
+    /// A field of an object is invalid.
     Field(InvalidField),
-    /// There are more groups than the switch has numbers.
+    /// More groups than the switch has group numbers.
     Groups(Arc<ServiceKey>, Exhausted),
-    /// A Service has more endpoints than a group of the switch can have: so many get no connections from this Node.
+    /// A Service has more endpoints than fit into a group: this many get no connections from this Node.
     Endpoints(Arc<ServiceKey>, usize),
-    /// Two interfaces have one address: the first by name keeps it.
+    /// Two interfaces have the same address: the first by name keeps it.
     Address(IpAddr, String, String),
-    /// This Node's own addresses are others than those that the agent has started with.
+    /// This Node's addresses differ from those at the agent's start.
     Restart(String),
-    /// A policy names a group that the controller has not told of: what needs it is not allowed.
+    /// A policy names a group that the controller has not sent: connections that need it are denied.
     Group(ObjectName, GroupId),
-    /// There are more rules than the switch has numbers.
+    /// More rules than the switch has conjunction numbers.
     Rules(Exhausted),
 }
 
@@ -53,23 +54,26 @@ impl fmt::Display for Problem {
             Problem::Groups(key, exhausted) => write!(f, "Service {key}: {exhausted}"),
             Problem::Endpoints(key, left_out) => write!(
                 f,
-                "Service {key}: {left_out} of its endpoints get no connections from this Node, as a switch takes {} a \
-                 Service; other Nodes use others",
+                "Service {key}: {left_out} endpoints get no connections from this Node: the limit is {} per Service; other \
+                 Nodes use a different subset",
                 ServiceGroup::MAX_ENDPOINTS
             ),
             Problem::Address(address, loser, keeper) => {
-                write!(f, "interface {loser}: its address {address} is that of {keeper}, which keeps it")
+                write!(f, "interface {loser}: address {address} is in use by interface {keeper}, which keeps it")
             }
-            Problem::Restart(why) => write!(f, "{why}: the agent has to be restarted"),
+            Problem::Restart(why) => write!(f, "{why}: restart the agent"),
             Problem::Group(policy, group) => {
-                write!(f, "NetworkPolicy {policy}: its group {group} is not known yet; what needs it is not allowed")
+                write!(
+                    f,
+                    "NetworkPolicy {policy}: group {group} has not arrived yet; connections that need it are denied"
+                )
             }
             Problem::Rules(exhausted) => write!(f, "NetworkPolicies: {exhausted}"),
         }
     }
 }
 
-/// What is known of the cluster and of this Node, and what follows from it for the switch and the host.
+/// State of the cluster and of this Node, and the desired state of the switch and the host computed from it.
 #[derive(Debug)]
 pub struct Brain {
     own: Own,
@@ -77,34 +81,40 @@ pub struct Brain {
     synced: BTreeSet<Source>,
     nodes: BTreeMap<String, Node>,
     peers: BTreeMap<String, PeerNode>,
+    underlay: Underlay,
+    /// Endpoints of the Kubernetes API and of the controller.
+    endpoints: ControlEndpoints,
     node_problems: Vec<InvalidField>,
     interfaces: BTreeMap<String, Interface>,
-    /// The interfaces that are connected, since the policies of their Pods are known.
+    /// Connected interfaces: the policies of their Pods are known.
     admitted: BTreeSet<String>,
     policies: Policies,
     policy_version: u64,
-    /// Pods that came, moved or went while what is told of policies was not whole.
+    /// Pods that were attached, moved or detached while the policies were incomplete.
     moved: BTreeSet<ObjectName>,
-    /// Nobody enforces policies in this cluster.
+    /// There is no controller in this cluster.
     unpoliced: bool,
     services: Catalogue,
     switch: State<Owner>,
-    /// Counts changes of what the host should hold.
+    /// Increases with every change of the host's desired state.
     host_version: u64,
 }
 
 impl Brain {
-    /// Nothing is known but this Node.
+    /// A brain that has not handled any event.
     pub fn new(own: Own) -> Self {
         let pipeline = Pipeline::new(own.model());
         let mut switch = State::new(is_learned);
         switch.set_flows(&Owner::Node, pipeline.base());
+        let underlay = Underlay::of(&own);
         Self {
             own,
             pipeline,
             synced: BTreeSet::new(),
             nodes: BTreeMap::new(),
             peers: BTreeMap::new(),
+            underlay,
+            endpoints: ControlEndpoints::default(),
             node_problems: Vec::new(),
             interfaces: BTreeMap::new(),
             admitted: BTreeSet::new(),
@@ -118,22 +128,32 @@ impl Brain {
         }
     }
 
-    /// This Node.
+    /// This Node's configuration and addresses.
     pub fn own(&self) -> &Own {
         &self.own
     }
 
-    /// What the switch should hold, and what is known of what it holds.
+    /// Desired and known state of the switch.
     pub fn switch(&mut self) -> &mut State<Owner> {
         &mut self.switch
     }
 
-    /// The flows that the switch should hold.
+    /// The flows that the switch should have.
     pub fn desired_flows(&self) -> impl Iterator<Item = Flow> + '_ {
         self.switch.desired_flows()
     }
 
-    /// How many ports of Services, and how many endpoints of theirs, are balanced here: of IPv4 and of IPv6.
+    /// The flows that the switch should have, each with its owners.
+    pub fn flows(&self) -> impl Iterator<Item = (Flow, Vec<Owner>)> + '_ {
+        self.switch.owned_flows()
+    }
+
+    /// The groups that the switch should have, each with its owners.
+    pub fn groups(&self) -> impl Iterator<Item = (openflow::group::Group, Vec<Owner>)> + '_ {
+        self.switch.owned_groups()
+    }
+
+    /// Number of Service ports and of their endpoints that this Node serves: for IPv4 and for IPv6.
     pub fn service_counts(&self) -> ((usize, usize), (usize, usize)) {
         let of = |ipv6: bool| {
             let ports = self.services.ports().filter(move |port| port.ipv6 == ipv6);
@@ -143,61 +163,61 @@ impl Brain {
         ((ports, ports6), (endpoints, endpoints6))
     }
 
-    /// What the host should hold.
+    /// The desired state of the host.
     pub fn host(&self) -> types::host::Desired {
         let known = host::Known {
             nodes: self.synced.contains(&Source::Nodes),
             services: self.knows_services() || !self.own.features.antrea_proxy,
         };
-        host::desired(&self.own, &known, &self.peers, self.services.ports())
+        host::desired(&self.own, &known, (&self.peers, &self.underlay), self.services.ports())
     }
 
-    /// Grows whenever [`Brain::host`] may say something else.
+    /// Increases whenever [`Brain::host`] may have changed.
     pub fn host_version(&self) -> u64 {
         self.host_version + self.services.versions().frontends
     }
 
-    /// Grow whenever what is said of Services may be something else.
+    /// Increase whenever the results for Services may have changed.
     pub fn service_versions(&self) -> Versions {
         self.services.versions()
     }
 
-    /// Which connections the switch and the host should forget; nothing while it is not known.
+    /// Which connections the switch and the host should delete; `None` before the initial sync.
     pub fn connections(&self) -> Option<Connections> {
         self.knows_services().then(|| Connections::new(&self.own, self.services.ports()))
     }
 
-    /// What load balancers ask this Node, by Service.
+    /// Health checks for load balancers, by Service.
     pub fn health_checks(&self) -> &BTreeMap<ObjectName, proxy::HealthCheck> {
         self.services.health_checks()
     }
 
-    /// Whether this Node is about to go, so that load balancers should send no new connections to it.
+    /// Whether this Node is being drained, so that load balancers should send it no new connections.
     pub fn is_leaving(&self) -> bool {
         self.nodes.get(&self.own.name).is_some_and(|node| node.metadata.deletion_timestamp.is_some())
     }
 
-    /// Whether everything has been said, so that what nobody wants may be removed.
+    /// Whether every source has finished its initial sync, so that stale state may be removed.
     pub fn is_synced(&self) -> bool {
         Source::ALL.iter().all(|source| self.synced.contains(source))
     }
 
-    /// The sources that have not said everything yet.
+    /// The sources whose initial sync has not finished.
     pub fn unsynced(&self) -> impl Iterator<Item = Source> {
         Source::ALL.into_iter().filter(|source| !self.synced.contains(source))
     }
 
-    /// The Pods that are attached.
+    /// The interfaces of attached Pods.
     pub fn interfaces(&self) -> impl Iterator<Item = &Interface> {
         self.interfaces.values()
     }
 
-    /// The other Nodes.
+    /// The other Nodes by name.
     pub fn peers(&self) -> &BTreeMap<String, PeerNode> {
         &self.peers
     }
 
-    /// What cannot be done as it was asked, in order.
+    /// All current problems, sorted by kind.
     pub fn problems(&self) -> Vec<Problem> {
         let nodes = self.node_problems.iter().cloned().map(Problem::Field);
         let own = self.nodes.get(&self.own.name).and_then(|node| self.own_problem(node));
@@ -210,24 +230,36 @@ impl Brain {
             .collect()
     }
 
-    /// Takes note of something.
+    /// Updates all state for an event.
     pub fn handle(&mut self, event: Event) {
-        match event {
-            Event::Node(change) => self.node(change),
-            Event::Service(change) => {
-                let service = self.services.service(change);
-                self.render_services([service]);
+        self.handle_all([event]);
+    }
+
+    /// Updates all state for events that arrived together. A Service is rendered once, however many of its EndpointSlices have
+    /// changed: rendering takes as long as the Service has endpoints.
+    pub fn handle_all(&mut self, events: impl IntoIterator<Item = Event>) {
+        let mut changed = BTreeSet::new();
+        for event in events {
+            if !matches!(event, Event::Service(_) | Event::EndpointSlice(_)) {
+                // A sync allows the sweep of what is not rendered.
+                self.render_services(std::mem::take(&mut changed));
             }
-            Event::EndpointSlice(change) => {
-                let services = self.services.slice(change);
-                self.render_services(services);
+            match event {
+                Event::Service(change) => changed.extend(self.services.service(change)),
+                Event::EndpointSlice(change) => {
+                    let services = self.services.slice(change);
+                    self.control_endpoints(&services);
+                    changed.extend(services);
+                }
+                Event::Node(change) => self.node(change),
+                Event::Attached(interface) => self.attached(interface),
+                Event::Detached(name) => self.detached(&name),
+                Event::Unpoliced => self.unpoliced(),
+                Event::Policed => self.policed(),
+                Event::Synced(source) => self.source_synced(source),
             }
-            Event::Attached(interface) => self.attached(interface),
-            Event::Detached(name) => self.detached(&name),
-            Event::Unpoliced => self.unpoliced(),
-            Event::Policed => self.policed(),
-            Event::Synced(source) => self.source_synced(source),
         }
+        self.render_services(changed);
     }
 
     fn source_synced(&mut self, source: Source) {
@@ -237,7 +269,7 @@ impl Brain {
         if source == Source::Nodes {
             self.find_peers();
         }
-        if source.tells_of_services() {
+        if source.needed_for_services() {
             self.render_services(self.services.names());
         }
         if matches!(source, Source::Policies | Source::Switch) {
@@ -246,7 +278,7 @@ impl Brain {
         self.host_version += 1;
         if self.is_synced() {
             self.switch.allow_sweep();
-            self.policies.swept();
+            self.policies.release_unclaimed_ids();
         }
     }
 
@@ -258,14 +290,17 @@ impl Brain {
                 let before = self.nodes.get(&name);
                 let transport = |node: &Node| node.metadata.annotations.get(TRANSPORT_ADDRESSES).cloned();
                 let same = before.is_some_and(|old| {
-                    old.spec == node.spec && old.status == node.status && transport(old) == transport(&node)
+                    old.spec == node.spec
+                        && old.status == node.status
+                        && transport(old) == transport(&node)
+                        && old.metadata.creation_timestamp == node.metadata.creation_timestamp
                 });
                 self.nodes.insert(name, node);
                 !same
             }
             Change::Gone(name) => self.nodes.remove(&name.name).is_some(),
         };
-        // Until all are known each is a peer that comes; to look for overlaps each time would cost a start its time.
+        // During the initial sync peers are added one by one; looking for overlaps each time would slow down the start.
         if changed && self.synced.contains(&Source::Nodes) {
             self.find_peers();
         }
@@ -275,28 +310,51 @@ impl Brain {
     }
 
     fn find_peers(&mut self) {
-        let (found, problems) = peers(&self.own, &self.nodes);
+        let Survey { peers: found, problems, underlay } = survey(&self.own, &self.nodes, &self.endpoints);
         let gone = self.peers.keys().filter(|name| !found.contains_key(*name));
         for name in gone {
             self.switch.remove(&Owner::Peer(name.clone()));
         }
         for (name, peer) in found.iter().filter(|(name, peer)| self.peers.get(*name) != Some(peer)) {
-            let flows = peer.peers.iter().flat_map(|peer| self.pipeline.peer(peer));
-            self.switch.set_flows(&Owner::Peer(name.clone()), flows);
-        }
-        if self.peers != found {
-            self.peers = found;
-            self.host_version += 1;
+            self.switch.set_flows(&Owner::Peer(name.clone()), peer.flows(&self.pipeline));
         }
         self.node_problems = problems;
+        if self.peers != found || self.underlay != underlay {
+            self.peers = found;
+            let before = std::mem::replace(&mut self.underlay, underlay);
+            self.host_version += 1;
+            let is_news = |ip| before.role(ip) != self.underlay.role(ip);
+            self.render_services(self.services.reached_at(is_news));
+        }
     }
 
-    /// Whether this Node is another one now.
+    /// Updates the endpoints of the Kubernetes API and the controller, if `changed` has one of their Services.
+    fn control_endpoints(&mut self, changed: &[ObjectName]) {
+        let (namespace, name) = host::KUBERNETES;
+        let kubernetes = ObjectName { namespace: namespace.to_owned(), name: name.to_owned() };
+        let controller = &self.own.control_path.controller;
+        if !changed.iter().any(|service| *service == kubernetes || service == controller) {
+            return;
+        }
+        let endpoints = ControlEndpoints {
+            // Only the API server writes the slice of this name; any user with access to the namespace may write others.
+            api_servers: self.services.addresses_of(&kubernetes, |slice| slice.metadata.name == kubernetes.name),
+            controllers: self.services.addresses_of(controller, |_| true),
+        };
+        if self.endpoints != endpoints {
+            self.endpoints = endpoints;
+            if self.synced.contains(&Source::Nodes) {
+                self.find_peers();
+            }
+        }
+    }
+
+    /// Whether this Node's object no longer matches the addresses in use.
     fn own_problem(&self, node: &Node) -> Option<Problem> {
         match local_addresses(node) {
             Err(problem) => Some(Problem::Field(problem)),
             Ok(addresses) if addresses != self.own.addresses => {
-                Some(Problem::Restart(format!("Node {}: its addresses have changed", self.own.name)))
+                Some(Problem::Restart(format!("Node {}: addresses have changed", self.own.name)))
             }
             Ok(_) => None,
         }
@@ -315,7 +373,7 @@ impl Brain {
         let before = self.interfaces.insert(name.clone(), interface);
         let is_moved = before.zip(self.interfaces.get(&name)).is_some_and(|(before, now)| before.port != now.port);
         if is_moved && !self.knows_policies() {
-            // What keeps others from it is about the port that it had.
+            // Its isolation flows match the old port.
             self.admitted.remove(&name);
             self.switch.remove(&Owner::Interface(name.clone()));
         }
@@ -347,11 +405,11 @@ impl Brain {
     }
 
     fn knows_services(&self) -> bool {
-        let told = Source::ALL.into_iter().filter(|source| source.tells_of_services());
-        self.own.features.antrea_proxy && told.into_iter().all(|source| self.synced.contains(&source))
+        let needed = Source::ALL.into_iter().filter(|source| source.needed_for_services());
+        self.own.features.antrea_proxy && needed.into_iter().all(|source| self.synced.contains(&source))
     }
 
-    /// The zone that this Node is in.
+    /// The zone of this Node, if it has one.
     fn zone(&self) -> Option<String> {
         self.nodes.get(&self.own.name)?.metadata.labels.get(ZONE_LABEL).cloned()
     }
@@ -362,14 +420,15 @@ impl Brain {
         }
         let zone = self.zone();
         let (own, pipeline, switch) = (&self.own, &self.pipeline, &mut self.switch);
-        let mut around = Surroundings { own, zone: zone.as_deref(), pipeline, switch };
+        let underlay = &self.underlay;
+        let mut context = RenderContext { own, zone: zone.as_deref(), underlay, pipeline, switch };
         for service in services {
-            self.services.render(&service, &mut around);
+            self.services.render(&service, &mut context);
         }
     }
 }
 
-/// Whether a flow is one that the switch has made: what a client's affinity is remembered by.
+/// Whether the switch created the flow itself: learned flows of session affinity.
 fn is_learned(flow: &Flow) -> bool {
     flow.table == Table::SessionAffinity.id() && flow.hard_timeout > 0
 }

@@ -1,4 +1,4 @@
-//! What happens to a Node.
+//! Inputs of the brain.
 
 use std::net::IpAddr;
 
@@ -7,77 +7,77 @@ use types::node::Node;
 use types::service::{EndpointSlice, Service};
 use types::{Mac, ObjectName};
 
-/// Something new about an object.
+/// A change of a Kubernetes object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change<T> {
-    /// It is there, and like this.
+    /// The object was added or modified.
     Set(T),
-    /// It is gone.
+    /// The object was deleted.
     Gone(ObjectName),
 }
 
-/// Whence the brain knows what it knows.
+/// Input sources that must finish their initial sync.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Source {
-    /// The cluster's Nodes.
+    /// Watch of Node objects.
     Nodes,
-    /// Its Services.
+    /// Watch of Service objects.
     Services,
-    /// Their endpoints.
+    /// Watch of EndpointSlice objects.
     EndpointSlices,
-    /// The Pods that are attached to the bridge.
+    /// The Pod interfaces on the bridge.
     Interfaces,
-    /// What the controller says of policies.
+    /// The policies and groups from the controller.
     Policies,
-    /// What the switch held when the agent connected to it.
+    /// The flows and groups that the switch had when the agent connected.
     Switch,
 }
 
 impl Source {
-    /// All that have to be in sync before anything is swept.
+    /// All sources; each must be in sync before a sweep.
     pub const ALL: [Source; 6] =
         [Source::Nodes, Source::Services, Source::EndpointSlices, Source::Interfaces, Source::Policies, Source::Switch];
 
-    /// Whether Services cannot be rendered without it. A Node's zone says which endpoints are for it.
-    pub(crate) fn tells_of_services(self) -> bool {
+    /// Whether Services need it to be rendered. Nodes are needed for their zones, which select endpoints.
+    pub(crate) fn needed_for_services(self) -> bool {
         matches!(self, Source::Nodes | Source::Services | Source::EndpointSlices)
     }
 }
 
-/// A Pod's end at the bridge.
+/// The interface of a Pod on the bridge.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interface {
-    /// Its name on the host.
+    /// Interface name on the host.
     pub name: String,
-    /// The Pod.
+    /// Namespace and name of the Pod.
     pub pod: ObjectName,
-    /// What tells it from others of its name; empty where the runtime did not say.
+    /// UID of the Pod; empty if the runtime did not pass it.
     pub uid: String,
-    /// Its port on the bridge.
+    /// OpenFlow port on the bridge.
     pub port: Port,
-    /// The Pod's Ethernet address.
+    /// MAC of the Pod.
     pub mac: Mac,
-    /// The Pod's addresses, at most one a family.
+    /// The Pod's addresses, at most one for each family.
     pub addresses: Vec<IpAddr>,
 }
 
-/// Something that happened.
+/// An input of the brain.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// To a Node of the cluster, perhaps this one.
+    /// A Node was set or deleted, possibly this one.
     Node(Change<Node>),
-    /// To a Service.
+    /// A Service was set or deleted.
     Service(Change<Box<Service>>),
-    /// To some of the endpoints of a Service.
+    /// An EndpointSlice was set or deleted.
     EndpointSlice(Change<EndpointSlice>),
-    /// A Pod is attached to the bridge, or is about to be by this number, or is attached otherwise than before.
+    /// A Pod is attached to the bridge, or will be with this port number, or has a new port.
     Attached(Interface),
-    /// The interface with this name is no longer attached.
+    /// The interface with this name was detached.
     Detached(String),
-    /// Nobody enforces policies in this cluster: Pods need not wait for them.
+    /// No controller is deployed in this cluster: Pods need not wait for policies.
     Unpoliced,
-    /// There is somebody who enforces policies, though nothing was heard yet: Pods that come from now on wait.
+    /// A controller is deployed but has not sent anything yet: new Pods wait for it.
     Policed,
-    /// Everything that a source knows has been said.
+    /// A source has finished its initial sync.
     Synced(Source),
 }

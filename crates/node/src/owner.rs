@@ -1,4 +1,4 @@
-//! Whose flows and groups those in the switch are.
+//! Owners of flows and groups in the switch.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,21 +7,21 @@ use delta::{StableHasher, StableKey};
 use types::ObjectName;
 use types::meta::Protocol;
 
-/// A port of a Service in one family.
+/// A Service port in one address family.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ServiceKey {
-    /// The Service.
+    /// Namespace and name of the Service.
     pub service: ObjectName,
-    /// The port's name; empty if it has none.
+    /// Name of the port; empty if it has none.
     pub port: String,
-    /// The port's protocol.
+    /// Protocol of the port.
     pub protocol: Protocol,
-    /// Whether of IPv6.
+    /// Whether it is the IPv6 family.
     pub ipv6: bool,
 }
 
 impl ServiceKey {
-    /// The key of a port.
+    /// The key of a computed Service port.
     pub fn of(port: &proxy::ServicePort) -> Arc<Self> {
         let (service, name) = (port.service.clone(), port.name.clone());
         Arc::new(Self { service, port: name, protocol: port.protocol, ipv6: port.ipv6 })
@@ -45,20 +45,20 @@ impl StableKey for ServiceKey {
     }
 }
 
-/// Who wants a flow or a group.
+/// The owner of a flow or a group.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Owner {
-    /// The Node itself.
+    /// The Node itself: flows that every Node has.
     Node,
     /// A Pod, by the name of its interface.
     Interface(String),
-    /// Another Node.
+    /// Another Node, by name.
     Peer(String),
-    /// A Service; all its flows have it in common.
+    /// A Service port; all its flows and groups have this owner.
     Service(Arc<ServiceKey>),
-    /// The rule of a policy with this number.
+    /// A policy rule, by number.
     Rule(u32),
-    /// The policies that isolate a Pod, by the name of its interface.
+    /// The isolation of a Pod by policies, by the name of its interface.
     Isolation(String),
 }
 

@@ -1,8 +1,9 @@
-//! Policies: what the controller says, as rules with numbers and Pods that are isolated.
+//! Policies from the controller, as numbered rules and isolated Pods.
 
 mod rule;
 
-pub use rule::rule_model;
+pub use rule::RuleName;
+pub(crate) use rule::rule_model;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,35 +19,35 @@ use types::control::{Batch, Change, Direction, GroupChange, GroupId, Policy, Pol
 
 use rule::RuleKey;
 
-/// How what the switch should hold changes.
+/// A change of the flows for policies.
 pub(crate) enum Effect {
-    /// A rule is like this now; its verdict carries the fingerprint, by which the number is known after a restart.
+    /// A new or changed rule. The fingerprint is the cookie of its verdict flows, and identifies the number after a restart.
     Rule { id: u32, fingerprint: u64, rule: PolicyRule },
-    /// A rule is gone.
+    /// The rule with this number is deleted.
     Gone(u32),
-    /// Whether a Pod is isolated has changed.
+    /// The directions in which a Pod is isolated have changed.
     Isolation(ObjectName),
 }
 
-/// What this Node was told of policies, and what follows from it.
+/// The policies that this Node has received, and their rules.
 #[derive(Debug)]
 pub(crate) struct Policies {
     replica: Replica,
-    /// The policies that name a group.
+    /// The policies that refer to a group.
     users: BTreeMap<GroupId, BTreeSet<ObjectName>>,
     ids: Ids<RuleKey>,
-    /// Numbers in clauses that the switch holds, while it is listed.
+    /// Conjunction numbers in clauses of the switch, collected during a resync.
     clauses: BTreeSet<u32>,
     enforced: BTreeMap<ObjectName, Enforcement>,
-    /// The policies that isolate a Pod, with the direction in which they do.
+    /// For each isolated Pod, the policies that isolate it and in which direction.
     isolated: BTreeMap<ObjectName, BTreeSet<(Direction, ObjectName)>>,
     exhausted: Option<Exhausted>,
 }
 
-/// What follows from one policy.
+/// Rules and isolation of one policy.
 #[derive(Debug, Default)]
 struct Enforcement {
-    /// Its groups, in case that the policy changes.
+    /// The groups that it refers to, needed when the policy changes.
     groups: BTreeSet<GroupId>,
     rules: BTreeMap<RuleKey, Enforced>,
     isolated: BTreeSet<(Direction, ObjectName)>,
@@ -56,13 +57,13 @@ struct Enforcement {
 #[derive(Debug)]
 struct Enforced {
     id: u32,
-    /// Stands for the rule as it was last told: the whole of it may be large.
+    /// Hash of the rule's last content, which may be too large to keep.
     digest: u64,
     applied_to: BTreeSet<ObjectName>,
 }
 
 impl Policies {
-    /// Nothing was told.
+    /// No policies received yet.
     pub(crate) fn new() -> Self {
         Self {
             replica: Replica::default(),
@@ -75,27 +76,32 @@ impl Policies {
         }
     }
 
-    /// What was told.
+    /// The policies and groups received so far.
     pub(crate) fn replica(&self) -> &Replica {
         &self.replica
     }
 
-    /// The policies with groups that they name and that are not there.
+    /// Policies that refer to a group that has not arrived, with the group.
     pub(crate) fn missing(&self) -> impl Iterator<Item = (&ObjectName, GroupId)> {
         self.enforced.iter().flat_map(|(policy, of)| of.missing.iter().map(move |group| (policy, *group)))
     }
 
-    /// Why a rule has no number.
+    /// Set if a rule got no number.
     pub(crate) fn exhausted(&self) -> Option<&Exhausted> {
         self.exhausted.as_ref()
     }
 
-    /// The policy that a rule with this number is of.
+    /// The policy that the rule with this number belongs to.
     pub(crate) fn policy_of(&self, id: u32) -> Option<&ObjectName> {
         self.ids.key(id).map(|key| &key.policy)
     }
 
-    /// How many rules there are, of each direction.
+    /// The policy, direction and index of the rule with this number.
+    pub(crate) fn rule(&self, id: u32) -> Option<RuleName<'_>> {
+        self.ids.key(id).map(RuleKey::name)
+    }
+
+    /// Number of rules in each direction.
     pub(crate) fn rule_counts(&self) -> (usize, usize) {
         let rules = self.enforced.values().flat_map(|of| of.rules.keys());
         rules.fold((0, 0), |(ingress, egress), key| match key.direction {
@@ -109,10 +115,10 @@ impl Policies {
         self.isolated.get(pod).into_iter().flatten().map(|(direction, _)| *direction).collect()
     }
 
-    /// The switch holds this flow; what it says about numbers is remembered.
+    /// Records the rule numbers in a flow that the switch has.
     pub(crate) fn observe(&mut self, flow: &Flow) {
         if let Some(id) = flow.matches.exact(Field::ConjId) {
-            // A field of 32 bits.
+            // The field has 32 bits, so the conversion does not fail.
             self.ids.adopt(u32::try_from(id).unwrap_or_default(), flow.cookie);
         }
         let numbers = flow.actions.iter().filter_map(|action| match action {
@@ -122,7 +128,7 @@ impl Policies {
         self.clauses.extend(numbers);
     }
 
-    /// The switch has been listed. A number whose clauses are there without a verdict must not become anybody's.
+    /// Ends a resync. A number with clauses but without a verdict flow must not be assigned again.
     pub(crate) fn observed(&mut self) {
         for id in std::mem::take(&mut self.clauses) {
             if !self.ids.is_known(id) {
@@ -131,12 +137,12 @@ impl Policies {
         }
     }
 
-    /// What nobody wanted is out of the switch.
-    pub(crate) fn swept(&mut self) {
+    /// Stale flows are about to leave the switch: numbers that no rule has claimed may be assigned again.
+    pub(crate) fn release_unclaimed_ids(&mut self) {
         self.ids.forget_unclaimed();
     }
 
-    /// Takes in what the controller says; the policies that it touches, none if it did not fit.
+    /// Applies a batch, and returns the affected policies.
     pub(crate) fn apply(&mut self, batch: &Batch) -> Result<BTreeSet<ObjectName>, OutOfStep> {
         let mut touched = BTreeSet::new();
         if batch.snapshot {
@@ -160,15 +166,14 @@ impl Policies {
         Ok(touched)
     }
 
-    /// The policies that apply to a Pod.
+    /// The policies with rules that apply to a Pod.
     pub(crate) fn applying_to(&self, pod: &ObjectName) -> BTreeSet<ObjectName> {
         let applies = |of: &Enforcement| of.rules.values().any(|rule| rule.applied_to.contains(pod));
         self.enforced.iter().filter(|(_, of)| applies(of)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Works out anew what follows from a policy, and says what of it is other than before. A rule that applies to `moved` is told
-    /// in any case: the Pod is another port now.
-    pub(crate) fn enforce(&mut self, name: &ObjectName, moved: Option<&ObjectName>, mut tell: impl FnMut(Effect)) {
+    /// Recomputes a policy, and emits the differences. Rules that apply to `moved` are always emitted: the Pod has a new port.
+    pub(crate) fn enforce(&mut self, name: &ObjectName, moved: Option<&ObjectName>, mut emit: impl FnMut(Effect)) {
         let mut before = self.enforced.remove(name).unwrap_or_default();
         let policy = self.replica.policies().get(name).cloned();
         let mut now = Enforcement::default();
@@ -190,17 +195,17 @@ impl Policies {
                 };
                 let applied_to = rule.applied_to.clone();
                 if same.is_none() || is_moved {
-                    tell(Effect::Rule { id, fingerprint: self.ids.fingerprint(&key), rule });
+                    emit(Effect::Rule { id, fingerprint: self.ids.fingerprint(&key), rule });
                 }
                 now.rules.insert(key, Enforced { id, digest, applied_to });
             }
         }
         for (key, old) in before.rules {
-            // A rule and its number leave the switch in one bundle.
+            // A rule and its number leave the switch in the same bundle.
             if self.ids.release(&key).is_some() {
                 self.ids.retired(old.id);
             }
-            tell(Effect::Gone(old.id));
+            emit(Effect::Gone(old.id));
         }
         self.name_groups(name, &before.groups, &now.groups);
         for (direction, pod) in before.isolated.symmetric_difference(&now.isolated) {
@@ -214,7 +219,7 @@ impl Policies {
             if isolating.is_empty() {
                 self.isolated.remove(pod);
             }
-            tell(Effect::Isolation(pod.clone()));
+            emit(Effect::Isolation(pod.clone()));
         }
         if policy.is_some() {
             self.enforced.insert(name.clone(), now);

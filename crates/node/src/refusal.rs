@@ -1,4 +1,8 @@
-//! The answer to a packet that nobody takes: what a host says of a port on which nobody listens.
+//! Rejection of packets to a Service without endpoints: the answer of a host to a packet for a closed port.
+
+mod fairness;
+
+pub use fairness::{NotNow, Refusals};
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,10 +13,10 @@ const TCP: u8 = 6;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 const TTL: u8 = 64;
-/// As much of the packet as an error may repeat: the whole then fits everywhere.
+/// Maximum length of the packet quoted in an ICMP error, so that the error fits into the minimum MTU.
 const LONGEST_V4: usize = 576 - 28;
 const LONGEST_V6: usize = 1280 - 48;
-/// Flags of TCP.
+/// Flags in the TCP header.
 mod flag {
     pub(super) const FIN: u8 = 0x01;
     pub(super) const SYN: u8 = 0x02;
@@ -20,8 +24,8 @@ mod flag {
     pub(super) const ACK: u8 = 0x10;
 }
 
-/// The frame that refuses another one, for the port it came in by: a reset for TCP, an ICMP error for everything else.
-/// Nothing for what must not be answered, or is no packet at all.
+/// The frame that rejects another one, to be sent to the port that it came in by: a TCP reset, or an ICMP error for other
+/// protocols. `None` for packets that must not be answered, and for malformed ones.
 pub fn refusal(frame: &[u8]) -> Option<Vec<u8>> {
     let packet = Packet::read(frame)?;
     let (protocol, payload) = match packet.protocol {
@@ -29,7 +33,7 @@ pub fn refusal(frame: &[u8]) -> Option<Vec<u8>> {
         _ => unreachable(&packet),
     };
     let mut answer = Vec::with_capacity(ETHERNET + 40 + payload.len());
-    // Back to whoever sent it, from whom it was sent to.
+    // MAC addresses swapped.
     answer.extend(frame.get(6..12)?);
     answer.extend(frame.get(..6)?);
     answer.extend(frame.get(12..14)?);
@@ -42,9 +46,9 @@ struct Packet<'a> {
     src: IpAddr,
     dst: IpAddr,
     protocol: u8,
-    /// From the IP header on.
+    /// The packet from the IP header on.
     ip: &'a [u8],
-    /// What follows it.
+    /// The bytes after the IP header.
     payload: &'a [u8],
 }
 
@@ -57,7 +61,7 @@ impl<'a> Packet<'a> {
                 let length = usize::from(u16::from_be_bytes(bytes(ip, 2)?));
                 let src = IpAddr::from(Ipv4Addr::from(bytes::<4>(ip, 12)?));
                 let dst = IpAddr::from(Ipv4Addr::from(bytes::<4>(ip, 16)?));
-                // Without what fills a short frame up.
+                // Without Ethernet padding.
                 let ip = ip.get(..length)?;
                 Some(Self { src, dst, protocol: *ip.get(9)?, ip, payload: ip.get(header.max(20)..)? })
             }
@@ -84,7 +88,7 @@ fn header(packet: &Packet<'_>, protocol: u8, length: usize) -> Option<Vec<u8>> {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             header.extend([0x45, 0]);
             header.extend(u16::try_from(20 + length).ok()?.to_be_bytes());
-            // It need not be put together again, so no number tells it from others.
+            // Never fragmented, so the identification field does not matter.
             header.extend([0, 0, 0x40, 0, TTL, protocol, 0, 0]);
             header.extend(from.octets());
             header.extend(to.octets());
@@ -103,7 +107,7 @@ fn header(packet: &Packet<'_>, protocol: u8, length: usize) -> Option<Vec<u8>> {
     Some(header)
 }
 
-/// As RFC 9293 has it for a connection that does not exist (3.10.7.1).
+/// The reset that RFC 9293 (3.10.7.1) prescribes for a connection that does not exist.
 fn reset(packet: &Packet<'_>) -> Option<Vec<u8>> {
     let tcp = packet.payload;
     let flags = *tcp.get(13)?;
@@ -130,7 +134,7 @@ fn reset(packet: &Packet<'_>) -> Option<Vec<u8>> {
     Some(answer)
 }
 
-/// Port unreachable, with the beginning of the packet that it is about.
+/// Port unreachable, with the beginning of the rejected packet.
 fn unreachable(packet: &Packet<'_>) -> (u8, Vec<u8>) {
     let (protocol, kind, code, longest) =
         if packet.src.is_ipv4() { (ICMP, 3, 3, LONGEST_V4) } else { (ICMPV6, 1, 4, LONGEST_V6) };
@@ -146,7 +150,7 @@ fn unreachable(packet: &Packet<'_>) -> (u8, Vec<u8>) {
     (protocol, answer)
 }
 
-/// What checksums cover beside what follows the IP header.
+/// The pseudo header for checksums.
 fn pseudo_header(packet: &Packet<'_>, protocol: u8, length: usize) -> Vec<u8> {
     let mut header = Vec::with_capacity(40);
     for address in [packet.dst, packet.src] {
@@ -160,7 +164,7 @@ fn pseudo_header(packet: &Packet<'_>, protocol: u8, length: usize) -> Vec<u8> {
     header
 }
 
-/// The checksum of parts that are of even length, but for the last.
+/// The Internet checksum of parts of even length, except for the last.
 fn checksum(parts: &[&[u8]]) -> [u8; 2] {
     let words = parts.iter().flat_map(|part| part.chunks(2));
     let word = |pair: &[u8]| u32::from_be_bytes([0, 0, *pair.first().unwrap_or(&0), *pair.get(1).unwrap_or(&0)]);

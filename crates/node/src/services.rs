@@ -1,12 +1,15 @@
-//! Services: what is known of them, and what follows for the switch, the host and those who ask.
+//! Services: their flows, groups, connections and health checks on this Node.
 
 mod connections;
+mod refused;
 mod render;
 
 pub use connections::Connections;
-pub use render::{Rendered, Services};
+pub(crate) use render::Services;
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use delta::State;
@@ -21,15 +24,19 @@ use crate::addressing::Own;
 use crate::brain::Problem;
 use crate::event::Change;
 use crate::owner::{Owner, ServiceKey};
+use crate::underlay::Underlay;
+use refused::Refused;
 
-/// All Services of the cluster, and what those that are served here have become.
+/// All Services of the cluster, and the rendered ports of those served on this Node.
 #[derive(Debug, Default)]
 pub(crate) struct Catalogue {
     services: BTreeMap<ObjectName, Box<Service>>,
-    /// By Service, in order of the slices' names. A list, as what follows: a map has room for eleven, and most Services have one.
+    /// By Service, ordered by slice name. Lists, here and below, because a map allocates room for eleven and most Services have one.
     slices: BTreeMap<ObjectName, Vec<EndpointSlice>>,
-    /// The Service that each slice is of.
+    /// The Service that each slice belongs to.
     slice_owners: BTreeMap<ObjectName, ObjectName>,
+    /// Services by claimed external address, which is not served if it is the cluster IP of another Service.
+    claims: BTreeMap<IpAddr, BTreeSet<ObjectName>>,
     renderer: Services,
     rendered: BTreeMap<ObjectName, Box<[Served]>>,
     health_checks: BTreeMap<ObjectName, HealthCheck>,
@@ -37,28 +44,29 @@ pub(crate) struct Catalogue {
     versions: Versions,
 }
 
-/// A port that is served here.
+/// A Service port that this Node serves.
 #[derive(PartialEq, Debug)]
 struct Served {
     key: Arc<ServiceKey>,
     port: ServicePort,
 }
 
-/// Counts changes of what others look at.
+/// Change counters for the consumers of each result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Versions {
-    /// Of frontends, which the host leads to the bridge.
+    /// For frontends, which the host routes to the bridge.
     pub frontends: u64,
-    /// Of where connections go, which they may remember otherwise.
+    /// For frontends and endpoints whose change can make connections stale.
     pub connections: u64,
-    /// Of what load balancers are told.
+    /// For health checks of load balancers.
     pub health_checks: u64,
 }
 
-/// What a Service is rendered for and into.
-pub(crate) struct Surroundings<'a> {
+/// Input and output of rendering a Service.
+pub(crate) struct RenderContext<'a> {
     pub(crate) own: &'a Own,
     pub(crate) zone: Option<&'a str>,
+    pub(crate) underlay: &'a Underlay,
     pub(crate) pipeline: &'a Pipeline,
     pub(crate) switch: &'a mut State<Owner>,
 }
@@ -69,7 +77,22 @@ impl Catalogue {
         self.services.keys().cloned().collect()
     }
 
-    /// The ports that are served here.
+    /// Names of Services with an external address or cluster IP that matches.
+    pub(crate) fn reached_at(&self, is_meant: impl Fn(IpAddr) -> bool) -> Vec<ObjectName> {
+        let reached = |service: &Service| {
+            external_addresses(service).next().is_some() || cluster_addresses(service).any(&is_meant)
+        };
+        self.services.iter().filter(|(_, service)| reached(service)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The addresses of a Service's endpoints in matching slices, ready or not.
+    pub(crate) fn addresses_of(&self, service: &ObjectName, of: impl Fn(&EndpointSlice) -> bool) -> BTreeSet<IpAddr> {
+        let slices = self.slices.get(service).into_iter().flatten().filter(|slice| of(slice));
+        let written = slices.flat_map(|slice| &slice.endpoints).flat_map(|endpoint| &endpoint.addresses);
+        written.filter_map(|address| address.parse().ok()).collect()
+    }
+
+    /// The Service ports served on this Node.
     pub(crate) fn ports(&self) -> impl Iterator<Item = &ServicePort> {
         self.rendered.values().flatten().map(|served| &served.port)
     }
@@ -86,23 +109,49 @@ impl Catalogue {
         self.versions
     }
 
-    /// Takes note of a Service; which has to be rendered again.
-    pub(crate) fn service(&mut self, change: Change<Box<Service>>) -> ObjectName {
-        match change {
+    /// Handles a changed Service; returns the Services to render again.
+    pub(crate) fn service(&mut self, change: Change<Box<Service>>) -> BTreeSet<ObjectName> {
+        let (name, now) = match change {
             Change::Set(mut service) => {
-                let name = service.metadata.object_name();
                 strip(&mut service.metadata, &[PROXY_NAME_LABEL]);
-                self.services.insert(name.clone(), service);
-                name
+                (service.metadata.object_name(), Some(service))
             }
-            Change::Gone(name) => {
-                self.services.remove(&name);
-                name
+            Change::Gone(name) => (name, None),
+        };
+        let before = match now {
+            Some(now) => self.services.insert(name.clone(), now),
+            None => self.services.remove(&name),
+        };
+        let now = self.services.get(&name);
+        for ip in before.iter().flat_map(|before| external_addresses(before)) {
+            if let Entry::Occupied(mut claimants) = self.claims.entry(ip) {
+                claimants.get_mut().remove(&name);
+                if claimants.get().is_empty() {
+                    claimants.remove();
+                }
             }
         }
+        for ip in now.into_iter().flat_map(|now| external_addresses(now)) {
+            self.claims.entry(ip).or_default().insert(name.clone());
+        }
+        let owned = before.iter().chain(now).flat_map(|service| cluster_addresses(service));
+        let claimants = owned.filter_map(|ip| self.claims.get(&ip)).flatten();
+        claimants.chain([&name]).cloned().collect()
     }
 
-    /// Takes note of some endpoints; which Services have to be rendered again.
+    /// The external addresses of a Service that are cluster IPs of other Services, with those.
+    fn owned_by_others(&self, name: &ObjectName) -> BTreeMap<IpAddr, &ObjectName> {
+        let claimed: BTreeSet<IpAddr> =
+            self.services.get(name).into_iter().flat_map(|it| external_addresses(it)).collect();
+        if claimed.is_empty() {
+            return BTreeMap::new();
+        }
+        let others = self.services.iter().filter(|(other, _)| *other != name);
+        let owned = others.flat_map(|(other, service)| cluster_addresses(service).map(move |ip| (ip, other)));
+        owned.filter(|(ip, _)| claimed.contains(ip)).collect()
+    }
+
+    /// Handles a changed EndpointSlice; returns the Services to render again.
     pub(crate) fn slice(&mut self, change: Change<EndpointSlice>) -> Vec<ObjectName> {
         let (slice, now) = match change {
             Change::Set(slice) => (slice.metadata.object_name(), Some(slice)),
@@ -147,9 +196,9 @@ impl Catalogue {
         }
     }
 
-    /// Makes the switch hold what a Service is now.
-    pub(crate) fn render(&mut self, name: &ObjectName, around: &mut Surroundings<'_>) {
-        let viewpoint = Viewpoint { node: &around.own.name, zone: around.zone, serving: &around.own.serving };
+    /// Updates the flows, groups and problems of a Service.
+    pub(crate) fn render(&mut self, name: &ObjectName, context: &mut RenderContext<'_>) {
+        let viewpoint = Viewpoint { node: &context.own.name, zone: context.zone, serving: &context.own.serving };
         let computed = match self.services.get(name) {
             Some(service) => {
                 let slices = self.slices.get(name).into_iter().flatten();
@@ -158,30 +207,33 @@ impl Catalogue {
             None => proxy::Computed::default(),
         };
         let mut problems: Vec<Problem> = computed.errors.into_iter().map(Problem::Field).collect();
-        let own = around.own.own_addresses();
+        let owners = self.owned_by_others(name).into_iter().map(|(ip, owner)| (ip, owner.clone())).collect();
+        let mut refused = Refused::new(owners);
+        let own = context.own.own_addresses();
         let mut before = self.rendered.remove(name).unwrap_or_default().into_vec();
         let mut now = Vec::new();
-        for port in computed.ports {
+        for mut port in computed.ports {
+            refused.remove_from(&mut port, context);
             let key = ServiceKey::of(&port);
-            // An API that lets two ports have one name gets the first of them.
+            // If the API accepted two ports with the same name, the first one is used.
             if now.last().is_some_and(|last: &Served| last.key == key) {
                 continue;
             }
             let old = before.iter().position(|old| old.key == key).map(|place| before.swap_remove(place));
             let (key, old) = old.map_or((key, None), |old| (old.key, Some(old.port)));
-            // More endpoints than fit are a problem that stays; nothing else of a port that did not change is news.
+            // A port with too many endpoints is rendered again to report the problem; other unchanged ports are skipped.
             if old.as_ref() == Some(&port) && port.endpoints.len() <= ServiceGroup::MAX_ENDPOINTS {
                 now.push(Served { key, port });
                 continue;
             }
             let owner = Owner::Service(Arc::clone(&key));
-            match self.renderer.render(around.pipeline, &key, &port, &own) {
+            match self.renderer.render(context.pipeline, &key, &port, &own) {
                 Ok(rendered) => {
                     if rendered.left_out > 0 {
                         problems.push(Problem::Endpoints(Arc::clone(&key), rendered.left_out));
                     }
-                    around.switch.set_groups(&owner, rendered.groups);
-                    around.switch.set_flows(&owner, rendered.flows);
+                    context.switch.set_groups(&owner, rendered.groups);
+                    context.switch.set_flows(&owner, rendered.flows);
                 }
                 Err(exhausted) => problems.push(Problem::Groups(Arc::clone(&key), exhausted)),
             }
@@ -190,8 +242,11 @@ impl Catalogue {
         }
         for Served { key, port } in before {
             self.renderer.forget(&key);
-            around.switch.remove(&Owner::Service(key));
+            context.switch.remove(&Owner::Service(key));
             self.versions.count(Some(&port), None);
+        }
+        if let Some(service) = self.services.get(name) {
+            problems.extend(refused.problems(service));
         }
         replace(&mut self.rendered, name, (!now.is_empty()).then_some(now.into()));
         replace(&mut self.problems, name, (!problems.is_empty()).then_some(problems));
@@ -208,18 +263,30 @@ impl Versions {
     }
 }
 
+/// The external addresses that a Service claims.
+fn external_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
+    let balanced = service.status.load_balancer.ingress.iter().map(|ingress| &ingress.ip);
+    service.spec.external_ips.iter().chain(balanced).filter_map(|ip| ip.parse().ok())
+}
+
+/// The cluster IPs that the API server assigned to a Service.
+fn cluster_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
+    let spec = &service.spec;
+    spec.cluster_ips.iter().chain([&spec.cluster_ip]).filter_map(|ip| ip.parse().ok())
+}
+
 fn frontends(port: Option<&ServicePort>) -> Option<&[Frontend]> {
     port.map(|port| port.frontends.as_ref())
 }
 
-/// Forgets what is not looked at here: all but the name, the namespace and these labels.
+/// Removes metadata that is not used here: everything except name, namespace and these labels.
 fn strip(metadata: &mut Metadata, labels: &[&str]) {
     let Metadata { name, namespace, labels: all, .. } = std::mem::take(metadata);
     let labels = all.into_iter().filter(|(key, _)| labels.contains(&key.as_str())).collect();
     *metadata = Metadata { name, namespace, labels, ..Metadata::default() };
 }
 
-/// Whether that changed anything.
+/// Sets or removes an entry; returns whether that changed the map.
 fn replace<T: PartialEq>(map: &mut BTreeMap<ObjectName, T>, name: &ObjectName, now: Option<T>) -> bool {
     if map.get(name) == now.as_ref() {
         return false;

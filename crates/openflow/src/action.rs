@@ -1,4 +1,4 @@
-//! What a flow does with a packet.
+//! Actions of flows and buckets (`struct ofp_action_header`), with the Nicira extensions (`NXAST_*`).
 
 mod decode;
 mod encode;
@@ -25,75 +25,75 @@ pub enum Action {
     Output(Port),
     /// Sends the packet out of the port whose number a field holds.
     OutputField {
-        /// Where the number stands.
+        /// The bits with the port number.
         src: Subfield,
-        /// How much of the packet goes to the controller, should that be the port.
+        /// Bytes of the packet to send, if the port is the controller.
         max_len: u16,
     },
     /// Sends the packet to the controller.
     Controller(Box<Controller>),
-    /// Hands the packet to a group.
+    /// Hands the packet to the group with this id (OFPAT_GROUP).
     Group(u32),
-    /// Writes bits of a field (`load` and `mod_…` are spellings of it).
+    /// Writes bits of a field (OFPAT_SET_FIELD; `load` and `mod_…` are spellings of it).
     SetField {
-        /// The field.
+        /// The field to write.
         field: Field,
         /// Its new bits; those outside the mask are zero.
         value: u128,
-        /// Which bits are written.
+        /// The bits that are written.
         mask: u128,
     },
-    /// Copies bits from one field to another.
+    /// Copies bits from one field to another (NXAST_REG_MOVE).
     Move {
-        /// From here.
+        /// The bits to copy.
         src: Subfield,
-        /// To here, as many bits.
+        /// The destination, with as many bits as `src`.
         dst: Subfield,
     },
-    /// Searches a table again, then goes on with the next action.
+    /// Searches a table again, then continues with the next action (NXAST_RESUBMIT_TABLE).
     Resubmit {
-        /// The port to pretend the packet came in by.
+        /// `in_port` to match in the lookup, if not the packet's.
         in_port: Option<Port>,
         /// The table, if not the current one.
         table: Option<u8>,
     },
-    /// Sends the packet through the connection tracker.
+    /// Sends the packet through the connection tracker (NXAST_CT).
     Ct(Box<Ct>),
-    /// Adds a flow made from this packet.
+    /// Adds a flow made from this packet (NXAST_LEARN).
     Learn(Box<Learn>),
-    /// Says that one clause of a conjunctive match holds.
+    /// Marks one clause of a conjunctive match as true (NXAST_CONJUNCTION).
     Conjunction {
-        /// The conjunction.
+        /// The `conj_id` to set once all clauses match.
         id: u32,
-        /// Which clause, from 1.
+        /// Number of this clause, from 1.
         clause: u8,
-        /// How many clauses there are.
+        /// Number of clauses of the conjunction.
         of: u8,
     },
-    /// Counts the time to live down by one.
+    /// Decrements the TTL (OFPAT_DEC_NW_TTL).
     DecTtl,
-    /// Applies a meter.
+    /// Applies the meter with this id (OFPAT_METER).
     Meter(u32),
-    /// Does nothing; the bytes are for people. See [`Action::note`].
+    /// Does nothing; the bytes are a comment. See [`Action::note`].
     Note(Vec<u8>),
-    /// Anything else, header included.
+    /// An action that this crate does not know, header included.
     Unknown(Vec<u8>),
 }
 
-/// How the packet is sent to the controller.
+/// Sends a packet to the controller (OFPAT_OUTPUT, or NXAST_CONTROLLER2 if it has more than a length).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Controller {
-    /// How many bytes of the packet.
+    /// Maximum number of bytes of the packet.
     pub max_len: u16,
-    /// Which controller connection.
+    /// Id of the controller connection.
     pub id: u16,
-    /// The reason given with it.
+    /// Reason in the packet-in.
     pub reason: Reason,
-    /// Bytes handed on with it.
+    /// Opaque bytes for the packet-in.
     pub userdata: Vec<u8>,
-    /// Whether the pipeline waits for the controller to go on.
+    /// Whether the pipeline pauses until the controller resumes it.
     pub pause: bool,
-    /// The meter that limits how many come.
+    /// Meter that limits the rate of packet-ins.
     pub meter: Option<u32>,
 }
 
@@ -104,28 +104,28 @@ impl Default for Controller {
 }
 
 impl Controller {
-    /// Whether it says no more than an output to the controller port can.
+    /// Whether an output to the controller port can express it.
     pub(crate) fn is_plain(&self) -> bool {
         *self == Controller { max_len: self.max_len, ..Controller::default() }
     }
 }
 
-/// Why a packet comes to the controller.
+/// Reason of a packet-in (OFPR_*).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Reason {
-    /// No flow matched.
+    /// Table miss: no flow matched.
     NoMatch,
-    /// A flow said so.
+    /// An output action of a flow.
     Action,
-    /// The time to live ran out.
+    /// The TTL of the packet expired.
     InvalidTtl,
-    /// An action set said so.
+    /// An output action of an action set.
     ActionSet,
-    /// A group said so.
+    /// An output action of a group bucket.
     Group,
-    /// A packet-out said so.
+    /// An output action of a packet-out.
     PacketOut,
-    /// Another one.
+    /// A number that this crate does not know.
     Other(u8),
 }
 
@@ -144,7 +144,7 @@ impl Reason {
         Self::NAMES.iter().find(|(_, n, _)| *n == code).map_or(Reason::Other(code), |(r, _, _)| *r)
     }
 
-    /// Its number.
+    /// The number on the wire (OFPR_*).
     pub fn code(self) -> u8 {
         match self {
             Reason::Other(code) => code,
@@ -153,31 +153,31 @@ impl Reason {
     }
 }
 
-/// A trip through the connection tracker.
+/// The `ct` action (`struct nx_action_conntrack`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Ct {
-    /// Whether the connection is remembered.
+    /// Whether the connection is committed to the tracker.
     pub commit: bool,
     /// Whether an existing connection of the opposite direction is replaced.
     pub force: bool,
-    /// The zone it is remembered in.
+    /// The zone of the connection.
     pub zone: Zone,
-    /// Where the packet goes on, tracked; the rest of the actions see it untracked.
+    /// The table where a tracked copy of the packet continues; later actions see it untracked.
     pub table: Option<u8>,
-    /// Address translation.
+    /// The `nat` argument: whether and how to translate.
     pub nat: Option<Nat>,
-    /// Writes to the connection's mark and label.
+    /// Writes to `ct_mark` and `ct_label`.
     pub exec: Vec<Action>,
-    /// Number of the port whose application level gateway looks on.
+    /// Port number of the application level gateway, such as 21 for FTP; 0 for none.
     pub alg: u16,
 }
 
-/// Which connection tracking zone.
+/// A connection tracking zone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Zone {
-    /// This one.
+    /// The zone with this number.
     Number(u16),
-    /// The one whose number a field holds.
+    /// The zone number is in a field of the packet.
     Field(Subfield),
 }
 
@@ -187,10 +187,10 @@ impl Default for Zone {
     }
 }
 
-/// Address translation in the connection tracker.
+/// NAT in the connection tracker (`struct nx_action_nat`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Nat {
-    /// Which side is rewritten for new connections; without it, established ones are translated as they were.
+    /// The side to rewrite for new connections; `None` applies the NAT of established ones.
     pub side: Option<NatSide>,
     /// The address to use, or the first of a range.
     pub address: Option<IpAddr>,
@@ -200,7 +200,7 @@ pub struct Nat {
     pub port: Option<u16>,
     /// The last port of the range.
     pub last_port: Option<u16>,
-    /// Whether the mapping outlives reboots.
+    /// Whether the mapping survives reboots.
     pub persistent: bool,
     /// Whether the port is chosen by hash.
     pub hash: bool,
@@ -211,34 +211,36 @@ pub struct Nat {
 /// The side of a connection that is rewritten.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NatSide {
-    /// The source.
+    /// SNAT: rewrites the source.
     Src,
-    /// The destination.
+    /// DNAT: rewrites the destination.
     Dst,
 }
 
-/// A flow to be made from the packet at hand.
+/// A flow to learn from the packet (`struct nx_action_learn`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Learn {
-    /// The table the flow goes to.
+    /// Table of the learned flow.
     pub table: u8,
-    /// Its priority.
+    /// Priority of the learned flow.
     pub priority: u16,
-    /// Seconds without a packet until it goes.
+    /// Idle timeout in seconds; 0 for none.
     pub idle_timeout: u16,
-    /// Seconds until it goes.
+    /// Hard timeout in seconds; 0 for none.
     pub hard_timeout: u16,
-    /// The idle timeout once a FIN or RST was seen.
+    /// Idle timeout in seconds after a FIN or RST.
     pub fin_idle_timeout: u16,
-    /// The hard timeout once a FIN or RST was seen.
+    /// Hard timeout in seconds after a FIN or RST.
     pub fin_hard_timeout: u16,
-    /// Its cookie.
+    /// Cookie of the learned flow.
     pub cookie: u64,
-    /// Whether the controller is told when it goes.
+    /// Whether the switch sends a flow-removed message for it.
     pub send_flow_rem: bool,
-    /// Whether it goes together with the flow that has this action (if no other has the same cookie).
+    /// Whether it is removed together with the last flow that has a learn action with this cookie.
     pub delete_learned: bool,
-    /// Its match and actions.
+    /// With this many flows of the cookie in the table, no flow is added or changed; 0 for no limit.
+    pub limit: u32,
+    /// Match and actions of the learned flow.
     pub specs: Vec<LearnSpec>,
 }
 
@@ -254,6 +256,7 @@ impl Default for Learn {
             cookie: 0,
             send_flow_rem: false,
             delete_learned: false,
+            limit: 0,
             specs: Vec::new(),
         }
     }
@@ -266,26 +269,26 @@ pub enum LearnSpec {
     Match {
         /// The bits that are matched.
         dst: Subfield,
-        /// Against what.
+        /// The value to match.
         src: LearnSource,
     },
     /// The learned flow writes the value to `dst`.
     Load {
         /// The bits that are written.
         dst: Subfield,
-        /// With what.
+        /// The value to write.
         src: LearnSource,
     },
     /// The learned flow outputs to the port that these bits hold now.
     Output(Subfield),
 }
 
-/// Where a learned flow takes a value from.
+/// The source of a value in a learned flow.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LearnSource {
-    /// From the packet at hand.
+    /// These bits of the packet.
     Field(Subfield),
-    /// It is this.
+    /// A constant; only as many bits as `dst` has count.
     Value(u128),
 }
 
@@ -295,13 +298,13 @@ impl Action {
         Action::set_masked(field, value, field.full_mask())
     }
 
-    /// `set_field:value/mask->field`.
+    /// `set_field:value/mask->field`; bits of the value outside the mask are cleared.
     pub fn set_masked(field: Field, value: impl Into<u128>, mask: impl Into<u128>) -> Action {
         let mask = mask.into() & field.full_mask();
         Action::SetField { field, value: value.into() & mask, mask }
     }
 
-    /// `load:value->field[lo..hi]`.
+    /// `load:value->field[lo..hi]`, which is a masked `set_field` on the wire.
     pub fn load(dst: Subfield, value: impl Into<u128>) -> Action {
         if dst == Subfield::whole(Field::InPort) {
             return Action::set(Field::InPort, Port::from_of10(low_u16(value.into())).0);
@@ -309,12 +312,12 @@ impl Action {
         Action::set_masked(dst.field(), value.into() << dst.offset(), dst.mask())
     }
 
-    /// `resubmit(,table)`.
+    /// `resubmit(,table)`: a lookup in another table.
     pub fn resubmit(table: u8) -> Action {
         Action::Resubmit { in_port: None, table: Some(table) }
     }
 
-    /// `output:field[]`.
+    /// `output:field[]`: outputs to the port in these bits.
     pub fn output_field(src: Subfield) -> Action {
         Action::OutputField { src, max_len: u16::MAX }
     }
@@ -327,7 +330,7 @@ impl Action {
         Action::Note(bytes)
     }
 
-    /// Whether it, or an action inside it, is not known to this crate.
+    /// Whether this crate does not know it, or an action inside it.
     pub fn is_foreign(&self) -> bool {
         match self {
             Action::Unknown(_) => true,

@@ -318,8 +318,10 @@ fn learn(kind: Kind) -> impl Strategy<Value = Action> {
         Just(LearnSpec::Output(Subfield::whole(Field::InPort))),
     ];
     let timeouts = (any::<u16>(), any::<u16>(), any::<u16>(), any::<u16>());
-    (0..TABLES, any::<u16>(), timeouts, any::<u64>(), any::<bool>(), any::<bool>(), vec(load, 0..4)).prop_map(
-        move |(table, priority, timeouts, cookie, send_flow_rem, delete_learned, loads)| {
+    let flags = (any::<bool>(), any::<bool>());
+    let limit = prop_oneof![Just(0), any::<u32>()];
+    (0..TABLES, any::<u16>(), timeouts, any::<u64>(), flags, limit, vec(load, 0..4)).prop_map(
+        move |(table, priority, timeouts, cookie, (send_flow_rem, delete_learned), limit, loads)| {
             let mut specs = learn_match(kind);
             specs.extend(loads);
             Action::Learn(Box::new(Learn {
@@ -332,6 +334,7 @@ fn learn(kind: Kind) -> impl Strategy<Value = Action> {
                 cookie: cookie.min(u64::MAX - 1),
                 send_flow_rem,
                 delete_learned,
+                limit,
                 specs,
             }))
         },

@@ -1,4 +1,4 @@
-//! Bundles: many changes that the switch makes all at once, or not at all.
+//! Bundles: changes that the switch applies together, or not at all.
 
 use bitflags::bitflags;
 
@@ -8,41 +8,41 @@ use crate::header::{HEADER_LEN, Header, TooLong, kind, put_message};
 use crate::property::end;
 use crate::wire::{DecodeError, Decoded, Put, Reader};
 
-/// Which of a connection's bundles.
+/// Number of a bundle, chosen by the controller for its connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BundleId(pub u32);
 
 bitflags! {
-    /// How the messages of a bundle are carried out; every message about a bundle repeats the flags it was opened with.
+    /// Properties of a bundle (OFPBF_*); every message about it repeats the flags of the open request.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct BundleFlags: u16 {
-        /// All or nothing, and no packet sees a state in between.
+        /// All or nothing: no packet sees an intermediate state.
         const ATOMIC = 1 << 0;
-        /// In the order in which they were added.
+        /// Messages are applied in the order in which they were added.
         const ORDERED = 1 << 1;
         /// Any other bit is kept.
         const _ = !0;
     }
 }
 
-/// What a bundle control message asks for or confirms.
+/// The type of a bundle control message (OFPBCT_*): a request, or its confirmation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum BundleStep {
-    /// Begin a bundle.
+    /// Opens a new bundle.
     OpenRequest,
-    /// It is begun.
+    /// The bundle is open.
     OpenReply,
-    /// Nothing will be added any more.
+    /// Closes the bundle: no more messages may be added.
     CloseRequest,
-    /// It is closed.
+    /// The bundle is closed.
     CloseReply,
-    /// Do what it holds; closing it first is not needed.
+    /// Applies the messages of the bundle; it need not be closed.
     CommitRequest,
-    /// It is done.
+    /// The messages have been applied.
     CommitReply,
-    /// Forget it.
+    /// Discards the bundle with its messages.
     DiscardRequest,
-    /// It is forgotten.
+    /// The bundle was discarded.
     DiscardReply,
 }
 
@@ -76,23 +76,23 @@ impl BundleStep {
 /// OFPT_BUNDLE_CONTROL. A reply of Open vSwitch has no flags set, whatever the request had.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct BundleControl {
-    /// Which bundle.
+    /// The bundle that is controlled.
     pub id: BundleId,
-    /// What to do with it, or what was done.
+    /// The request or confirmation.
     pub step: BundleStep,
-    /// How it is carried out.
+    /// The flags of the open request.
     pub flags: BundleFlags,
 }
 
 impl BundleControl {
-    /// Writes what follows the message header.
+    /// Encodes the message body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u32(self.id.0);
         out.put_u16(self.step as u16);
         out.put_u16(self.flags.bits());
     }
 
-    /// Reads what follows the message header.
+    /// Decodes the message body.
     pub fn decode(reader: &mut Reader<'_>) -> Decoded<Self> {
         let id = BundleId(reader.u32("bundle id")?);
         let code = reader.u16("bundle control type")?;
@@ -108,14 +108,14 @@ impl BundleControl {
 /// OFPT_BUNDLE_ADD_MESSAGE: a message that waits for its bundle to be committed.
 ///
 /// The switch checks it when it arrives. If it refuses it, it sends an error with its xid and leaves it out of the bundle:
-/// a commit then does the rest and succeeds. Who wants all or nothing has to discard the bundle after any error.
+/// a commit then does the rest and succeeds. For all or nothing, discard the bundle after any error.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct BundleAdd {
-    /// Which bundle.
+    /// The bundle to add to.
     pub id: BundleId,
-    /// How it is carried out.
+    /// The flags of the open request.
     pub flags: BundleFlags,
-    /// The whole message. Its xid is that of the message around it, whatever it says here.
+    /// The whole message. Its xid on the wire is that of the enclosing message, whatever it is here.
     pub message: Vec<u8>,
 }
 
@@ -132,7 +132,7 @@ impl BundleAdd {
         })
     }
 
-    /// Reads what follows a message header with this xid.
+    /// Decodes the body of a message with this xid.
     pub(crate) fn decode(xid: u32, reader: &mut Reader<'_>) -> Decoded<Self> {
         let id = BundleId(reader.u32("bundle id")?);
         reader.skip(2, "bundle padding")?;
@@ -148,11 +148,11 @@ impl BundleAdd {
     }
 }
 
-/// What a bundle can hold.
+/// A message that can be added to a bundle.
 pub trait Bundled {
-    /// The message's type.
+    /// The OFPT_* type of the message.
     fn kind(&self) -> u8;
-    /// Appends what follows the message's header.
+    /// Appends the message without its header.
     fn put_body(&self, out: &mut Vec<u8>);
 }
 
@@ -174,7 +174,7 @@ impl Bundled for GroupMod {
     }
 }
 
-/// Adds the flow.
+/// Encoded as a flow-mod with command ADD.
 impl Bundled for EncodedFlow {
     fn kind(&self) -> u8 {
         kind::FLOW_MOD
@@ -193,7 +193,7 @@ impl<T: Bundled + ?Sized> Bundled for &T {
     }
 }
 
-/// Appends a bundle-add around a message of type `kind`, of which `body` appends what follows its header. Nothing is
+/// Appends a bundle-add around a message of type `kind`; `body` appends its body. Nothing is
 /// decoded or copied twice: this is how many flows are sent. A message that is too long leaves nothing behind.
 pub fn put_bundle_add(
     out: &mut Vec<u8>,
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrapped_message_that_is_too_long_leaves_nothing_behind() {
+    fn a_wrapped_message_that_is_too_long_is_not_appended() {
         for length in [65_512, 65_528, 70_000] {
             let mut out = vec![7];
             let result = put_bundle_add(&mut out, 1, BundleId(1), ALL, kind::FLOW_MOD, |out| out.put_zeros(length));
@@ -255,14 +255,14 @@ mod tests {
     }
 
     #[test]
-    fn a_message_in_a_bundle_that_claims_more_than_there_is_is_refused() {
+    fn a_bundled_message_longer_than_its_wrapper_is_an_error() {
         let bytes = [0, 0, 0, 1, 0, 0, 0, 3, 6, 20, 0, 9, 0, 0, 0, 1];
         assert!(BundleAdd::decode(1, &mut Reader::new(&bytes)).is_err());
     }
 
     proptest! {
         #[test]
-        fn what_is_encoded_decodes_to_the_same(id: u32, step in 0usize..8, flags: u16) {
+        fn values_survive_encoding_and_decoding(id: u32, step in 0usize..8, flags: u16) {
             let flags = BundleFlags::from_bits_retain(flags);
             let control = BundleControl { id: BundleId(id), step: BundleStep::ALL[step], flags };
             let mut out = Vec::new();

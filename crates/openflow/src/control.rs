@@ -12,24 +12,24 @@ use crate::wire::{DecodeError, Decoded, Put, Reader};
 /// The hello element that lists versions.
 const VERSION_BITMAP: u16 = 1;
 
-/// OFPT_HELLO: the versions one side speaks.
+/// OFPT_HELLO: the supported versions of one side.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Hello {
     /// The version in the message's header: the highest, for a side that sends no list.
     pub version: u8,
-    /// Bit `1 << version` for each version spoken; only versions below 32 can be told.
+    /// Bit `1 << version` for each supported version; versions above 31 cannot be expressed.
     pub versions: Option<u32>,
-    /// Elements that are not known here.
+    /// Elements that this crate does not know.
     pub unknown: Vec<UnknownProperty>,
 }
 
 impl Hello {
-    /// The hello of a side that speaks OpenFlow 1.5 and nothing else.
+    /// A hello that supports OpenFlow 1.5 only.
     pub fn of15() -> Self {
         Hello { version: OF15, versions: Some(1 << OF15), unknown: Vec::new() }
     }
 
-    /// Whether the side that sent it speaks `version`; without a list, it is taken to speak all up to its own.
+    /// Whether the sender supports `version`; without a list, all versions up to its own.
     pub fn supports(&self, version: u8) -> bool {
         match self.versions {
             Some(bits) => 1u32.checked_shl(u32::from(version)).is_some_and(|bit| bits & bit != 0),
@@ -37,7 +37,7 @@ impl Hello {
         }
     }
 
-    /// Writes what follows the message header.
+    /// Encodes the message body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         if let Some(versions) = self.versions {
             put_property(out, VERSION_BITMAP, |out| out.put_u32(versions));
@@ -47,7 +47,7 @@ impl Hello {
         }
     }
 
-    /// Reads what follows a message header of the given version. Of a longer list only its first word counts.
+    /// Decodes the body of a message with this version. Of a longer list only the first word counts.
     pub fn decode(version: u8, reader: &mut Reader<'_>) -> Decoded<Self> {
         let mut hello = Hello { version, versions: None, unknown: Vec::new() };
         while !reader.is_empty() {
@@ -61,33 +61,33 @@ impl Hello {
 }
 
 bitflags! {
-    /// What a switch can do.
+    /// Capabilities of a switch (OFPC_*).
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct Capabilities: u32 {
-        /// Statistics of flows.
+        /// OFPC_FLOW_STATS: flow statistics are supported.
         const FLOW_STATS = 1 << 0;
-        /// Statistics of tables.
+        /// OFPC_TABLE_STATS: table statistics are supported.
         const TABLE_STATS = 1 << 1;
-        /// Statistics of ports.
+        /// OFPC_PORT_STATS: port statistics are supported.
         const PORT_STATS = 1 << 2;
-        /// Statistics of groups.
+        /// OFPC_GROUP_STATS: group statistics are supported.
         const GROUP_STATS = 1 << 3;
-        /// Puts IP fragments together.
+        /// OFPC_IP_REASM: the switch can reassemble IP fragments.
         const IP_REASM = 1 << 5;
-        /// Statistics of queues.
+        /// OFPC_QUEUE_STATS: queue statistics are supported.
         const QUEUE_STATS = 1 << 6;
-        /// Blocks ports that loop.
+        /// OFPC_PORT_BLOCKED: the switch blocks looping ports.
         const PORT_BLOCKED = 1 << 8;
-        /// Bundles.
+        /// OFPC_BUNDLES: bundles are supported.
         const BUNDLES = 1 << 9;
-        /// Flow monitors.
+        /// OFPC_FLOW_MONITORING: flow monitors are supported.
         const FLOW_MONITORING = 1 << 10;
         /// Any other bit is kept.
         const _ = !0;
     }
 }
 
-/// OFPT_FEATURES_REPLY: what the switch is.
+/// OFPT_FEATURES_REPLY (`struct ofp_switch_features`): identity and capabilities of a switch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Features {
     /// Which switch it is.
@@ -98,14 +98,14 @@ pub struct Features {
     pub n_tables: u8,
     /// Which of several connections to the same switch it is.
     pub auxiliary_id: u8,
-    /// What it can do.
+    /// Capabilities of the switch.
     pub capabilities: Capabilities,
-    /// Reserved.
+    /// Reserved by the specification, kept as received.
     pub reserved: u32,
 }
 
 impl Features {
-    /// Writes what follows the message header.
+    /// Encodes the message body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u64(self.datapath_id);
         out.put_u32(self.n_buffers);
@@ -116,7 +116,7 @@ impl Features {
         out.put_u32(self.reserved);
     }
 
-    /// Reads what follows the message header.
+    /// Decodes the message body.
     pub fn decode(reader: &mut Reader<'_>) -> Decoded<Self> {
         let datapath_id = reader.u64("datapath id")?;
         let n_buffers = reader.u32("number of buffers")?;
@@ -136,7 +136,7 @@ impl Features {
 /// set a `miss_send_len` other than zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SwitchConfig {
-    /// What is done with IP fragments.
+    /// Handling of IP fragments (OFPC_FRAG_*).
     pub flags: u16,
     /// How many bytes of a packet without a flow go to the controller.
     pub miss_send_len: u16,
@@ -146,13 +146,13 @@ impl SwitchConfig {
     /// Whole packets, and fragments treated as usual.
     pub const WHOLE_PACKETS: SwitchConfig = SwitchConfig { flags: 0, miss_send_len: 0xffff };
 
-    /// Writes what follows the message header.
+    /// Encodes the message body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u16(self.flags);
         out.put_u16(self.miss_send_len);
     }
 
-    /// Reads what follows the message header.
+    /// Decodes the message body.
     pub fn decode(reader: &mut Reader<'_>) -> Decoded<Self> {
         let flags = reader.u16("config flags")?;
         let miss_send_len = reader.u16("miss_send_len")?;
@@ -161,7 +161,7 @@ impl SwitchConfig {
     }
 }
 
-/// What a controller may do.
+/// Role of a controller (OFPCR_ROLE_*).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Role {
     /// In a request: leave the role as it is.
@@ -170,7 +170,7 @@ pub enum Role {
     Equal,
     /// All; another primary becomes secondary.
     Primary,
-    /// Read.
+    /// May read, but not change the switch.
     Secondary,
 }
 
@@ -189,27 +189,27 @@ impl fmt::Display for Role {
     }
 }
 
-/// OFPT_ROLE_REQUEST and OFPT_ROLE_REPLY.
+/// OFPT_ROLE_REQUEST and OFPT_ROLE_REPLY (`struct ofp_role_request`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RoleMessage {
-    /// The role that is asked for, or had.
+    /// The requested or current role.
     pub role: Role,
     /// Orders the elections of primaries: a request with an older one is refused. Counts for primary and secondary only.
     pub generation: u64,
 }
 
 impl RoleMessage {
-    /// What a reply carries while no election was ever told to the switch.
+    /// Value in a reply before any controller has sent a generation id.
     pub const NO_GENERATION: u64 = u64::MAX;
 
-    /// Writes what follows the message header.
+    /// Encodes the message body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u32(self.role as u32);
         out.put_zeros(4);
         out.put_u64(self.generation);
     }
 
-    /// Reads what follows the message header.
+    /// Decodes the message body.
     pub fn decode(reader: &mut Reader<'_>) -> Decoded<Self> {
         let code = reader.u32("role")?;
         let Some(role) = Role::ALL.into_iter().find(|role| *role as u32 == code) else {
@@ -252,14 +252,14 @@ impl AsyncKind {
 
 /// OFPT_SET_ASYNC and OFPT_GET_ASYNC_REPLY: which messages the switch sends unasked.
 ///
-/// Setting changes only what is named; the rest stays as it was.
+/// Setting changes only the listed masks.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct AsyncConfig {
     /// For each kind a bit `1 << reason` per reason, while the controller is primary or equal.
     pub masks: BTreeMap<AsyncKind, u32>,
     /// The same, while it is secondary.
     pub secondary: BTreeMap<AsyncKind, u32>,
-    /// Properties that are not known here.
+    /// Properties that this crate does not know.
     pub unknown: Vec<UnknownProperty>,
 }
 
@@ -271,7 +271,7 @@ impl AsyncConfig {
         self
     }
 
-    /// Writes what follows the message header.
+    /// Encodes the message body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for (masks, primary) in [(&self.secondary, 0), (&self.masks, 1)] {
             for (kind, mask) in masks {
@@ -283,7 +283,7 @@ impl AsyncConfig {
         }
     }
 
-    /// Reads what follows the message header.
+    /// Decodes the message body.
     pub fn decode(reader: &mut Reader<'_>) -> Decoded<Self> {
         let mut config = AsyncConfig::default();
         while !reader.is_empty() {

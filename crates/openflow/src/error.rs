@@ -13,11 +13,11 @@ const EXPERIMENTER: u16 = 0xffff;
 /// OFPT_ERROR: the request with the same xid failed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ErrorMessage {
-    /// What sort of request failed; 0xffff for an experimenter's error.
+    /// OFPET_* type; 0xffff for an experimenter's error.
     pub kind: u16,
-    /// What was wrong with it.
+    /// Number of the error within its type.
     pub code: u16,
-    /// Who defined the error, if not OpenFlow itself.
+    /// Experimenter id, if OpenFlow itself does not define the error.
     pub experimenter: Option<u32>,
     /// The beginning of the request, at least 64 bytes of it if it had so many; or a text, after a failed hello.
     pub data: Vec<u8>,
@@ -29,7 +29,7 @@ impl ErrorMessage {
         self.entry().map(|(_, name, _)| *name)
     }
 
-    /// What it means, for the errors that a controller is likely to meet.
+    /// Explanation of errors that a controller is likely to receive.
     pub fn explanation(&self) -> Option<&'static str> {
         self.entry().map(|(_, _, text)| *text).filter(|text| !text.is_empty())
     }
@@ -48,7 +48,7 @@ impl ErrorMessage {
         entries.iter().find(|(code, _, _)| *code == self.code)
     }
 
-    /// Writes what follows the message header.
+    /// Encodes the message body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u16(self.kind);
         out.put_u16(self.code);
@@ -58,7 +58,7 @@ impl ErrorMessage {
         out.put(&self.data);
     }
 
-    /// Reads what follows the message header.
+    /// Decodes the message body.
     pub fn decode(reader: &mut Reader<'_>) -> Decoded<Self> {
         let kind = reader.u16("error type")?;
         let code = reader.u16("error code")?;
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_nobody_knows_shows_its_numbers() {
+    fn an_unknown_error_shows_its_numbers() {
         assert_eq!(standard(99, 7).to_string(), "error type 99 code 7");
         let foreign = ErrorMessage { experimenter: Some(0x1234), ..nicira(15) };
         assert_eq!(foreign.to_string(), "error 15 of experimenter 0x1234");
@@ -123,7 +123,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_decodes_to_the_same(kind in 0u16..20, code: u16, data: Vec<u8>, who: Option<u32>) {
+        fn values_survive_encoding_and_decoding(kind in 0u16..20, code: u16, data: Vec<u8>, who: Option<u32>) {
             let error = ErrorMessage {
                 kind: if who.is_some() { EXPERIMENTER } else { kind }, code, experimenter: who, data,
             };

@@ -1,4 +1,4 @@
-//! Match fields as data: what Open vSwitch calls them, how wide they are, and how they look on the wire and in text.
+//! Match fields as data: names in Open vSwitch, widths, and formats on the wire and in text.
 
 mod table;
 mod text;
@@ -12,7 +12,7 @@ use crate::wire::{DecodeError, Decoded, Put, Reader, low_u16};
 /// Class and number of a field in an OXM or NXM header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// The OXM class.
+    /// OXM class, or NXM class of Open vSwitch.
     pub class: u16,
     /// The number within the class, 7 bits.
     pub number: u8,
@@ -21,50 +21,50 @@ pub struct Header {
 /// How a field's value is written in text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// `80`, masked `0x50/0xf0`.
+    /// Decimal such as `80`, masked `0x50/0xf0`.
     Decimal,
-    /// `0x50`.
+    /// Hexadecimal such as `0x50`.
     Hex,
-    /// `aa:bb:cc:dd:ee:ff`.
+    /// MAC such as `aa:bb:cc:dd:ee:ff`.
     Mac,
-    /// `10.0.0.0/8`.
+    /// IPv4 CIDR such as `10.0.0.0/8`.
     Ipv4,
-    /// `fe80::/64`.
+    /// IPv6 prefix such as `fe80::/64`.
     Ipv6,
     /// A port's number or reserved name.
     Port,
     /// `no`, `yes`, `first`, `later`, `not_later`.
     Frag,
-    /// `+new-est`.
+    /// Flags of `ct_state` such as `+new-est`.
     CtState,
-    /// `+syn-ack`.
+    /// TCP flags such as `+syn-ack`.
     TcpFlags,
-    /// `+oam`.
+    /// Tunnel flags such as `+oam`.
     TunFlags,
 }
 
-/// What else a match must say before it may name a field.
+/// Prerequisite of a field in a match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Requires {
-    /// Nothing.
+    /// The field has no prerequisite.
     Nothing,
-    /// IPv4 or IPv6.
+    /// EtherType of IPv4 or IPv6.
     Ip,
-    /// IPv4.
+    /// The packet has the EtherType of IPv4.
     Ipv4,
-    /// IPv6.
+    /// The packet has the EtherType of IPv6.
     Ipv6,
-    /// ARP or RARP.
+    /// EtherType of ARP or RARP.
     Arp,
-    /// TCP.
+    /// TCP over IPv4 or IPv6.
     Tcp,
-    /// UDP.
+    /// UDP over IPv4 or IPv6.
     Udp,
-    /// SCTP.
+    /// SCTP over IPv4 or IPv6.
     Sctp,
-    /// ICMP over IPv4.
+    /// IPv4 with protocol ICMP.
     Icmpv4,
-    /// ICMP over IPv6.
+    /// IPv6 with protocol ICMPv6.
     Icmpv6,
     /// An IPv6 neighbour solicitation or advertisement.
     Nd,
@@ -72,7 +72,7 @@ pub enum Requires {
     NdSolicit,
     /// An IPv6 neighbour advertisement.
     NdAdvert,
-    /// A VLAN tag.
+    /// The frame has a VLAN tag.
     Vlan,
     /// A tracked IP packet.
     CtIp,
@@ -84,7 +84,7 @@ pub enum Requires {
     CtPorts,
 }
 
-/// What is known of a field.
+/// Properties of a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Spec {
     /// Its name in matches and in `set_field`.
@@ -105,7 +105,7 @@ pub struct Spec {
     pub maskable: bool,
     /// How its value is written.
     pub format: Format,
-    /// What a match must say before it may name it.
+    /// Prerequisite of the field in a match.
     pub requires: Requires,
 }
 
@@ -184,19 +184,19 @@ impl ByHeader {
 pub enum Tlv<'a> {
     /// A field that the table lists.
     Known {
-        /// Which one.
+        /// The field of the TLV.
         field: Field,
         /// Its value; bits outside the mask are zero.
         value: u128,
         /// Which bits of it count.
         mask: u128,
     },
-    /// Anything else, header included.
+    /// An unknown TLV, header included.
     Unknown(&'a [u8]),
 }
 
 impl Field {
-    /// What is known of the field.
+    /// Properties of the field.
     #[expect(clippy::indexing_slicing, reason = "the table has an entry for every variant")]
     pub const fn spec(self) -> &'static Spec {
         &Self::SPECS[self as usize]

@@ -1,4 +1,4 @@
-//! Flows: what is matched, what is done, and the messages that add, remove and list them.
+//! Flows: match and actions, and the messages that add, remove and list them.
 
 mod encoded;
 mod text;
@@ -26,10 +26,10 @@ const GOTO_TABLE: u16 = 1;
 const APPLY_ACTIONS: u16 = 4;
 
 bitflags! {
-    /// How a flow is added, and what the switch keeps of it.
+    /// Flags of a flow (OFPFF_*).
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct FlowFlags: u16 {
-        /// The controller is told when the flow goes.
+        /// The switch sends a flow-removed message when the flow is removed.
         const SEND_FLOW_REM = 1;
         /// The flow is refused if it overlaps another of the same priority.
         const CHECK_OVERLAP = 2;
@@ -44,7 +44,7 @@ bitflags! {
 }
 
 impl FlowFlags {
-    /// What stays with the flow; the rest only matters while it is added.
+    /// Flags that the switch keeps; the others only affect the flow-mod.
     pub const KEPT: FlowFlags =
         FlowFlags::SEND_FLOW_REM.union(FlowFlags::NO_PACKET_COUNTS).union(FlowFlags::NO_BYTE_COUNTS);
 }
@@ -56,19 +56,19 @@ pub struct Flow {
     pub table: u8,
     /// The flow with the highest priority wins.
     pub priority: u16,
-    /// What the controller knows it by.
+    /// Opaque value of the controller.
     pub cookie: u64,
-    /// Seconds without a packet until it goes; 0: never.
+    /// Idle timeout in seconds; 0: none.
     pub idle_timeout: u16,
-    /// Seconds until it goes; 0: never.
+    /// Hard timeout in seconds; 0: none.
     pub hard_timeout: u16,
     /// The less important go first when a table is full.
     pub importance: u16,
     /// How it is added.
     pub flags: FlowFlags,
-    /// What it looks for.
+    /// Conditions that a packet must satisfy.
     pub matches: Match,
-    /// What it does, in this order; nothing: drop.
+    /// Actions in order; an empty list drops the packet.
     pub actions: Vec<Action>,
     /// The table that is searched next.
     pub goto_table: Option<u8>,
@@ -100,7 +100,7 @@ impl Flow {
         }
     }
 
-    /// With this match.
+    /// Sets the match, which is empty by default.
     #[must_use]
     pub fn when(mut self, matches: Match) -> Self {
         self.matches = matches;
@@ -114,14 +114,14 @@ impl Flow {
         self
     }
 
-    /// With this cookie.
+    /// Sets the cookie, which is 0 by default.
     #[must_use]
     pub fn cookie(mut self, cookie: u64) -> Self {
         self.cookie = cookie;
         self
     }
 
-    /// Whether it holds anything this crate does not know; such a flow can be reported, but not compared.
+    /// Whether it has parts that this crate does not know; such a flow can be reported, but not compared.
     pub fn is_foreign(&self) -> bool {
         !self.unknown.is_empty()
             || self.matches.unknown().next().is_some()
@@ -175,7 +175,7 @@ impl Flow {
     }
 }
 
-/// What a flow mod does.
+/// Command of a flow-mod (OFPFC_*).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum FlowCommand {
@@ -204,7 +204,7 @@ impl FlowCommand {
 /// A message that adds, changes or removes flows.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct FlowMod {
-    /// What it does.
+    /// Whether flows are added, modified or deleted (OFPFC_*).
     pub command: FlowCommand,
     /// The flow; to remove flows, table, priority and match of it count.
     pub flow: Flow,
@@ -217,12 +217,12 @@ pub struct FlowMod {
 }
 
 impl FlowMod {
-    /// Does `command` with a flow, whatever its cookie.
+    /// A flow-mod with this command, for flows with any cookie.
     pub fn new(command: FlowCommand, flow: Flow) -> Self {
         Self { command, flow, cookie_mask: 0, out_port: Port::ANY, out_group: ANY_GROUP }
     }
 
-    /// Adds a flow.
+    /// OFPFC_ADD: adds the flow, or replaces the one with its match and priority.
     pub fn add(flow: Flow) -> Self {
         Self::new(FlowCommand::Add, flow)
     }
@@ -232,17 +232,17 @@ impl FlowMod {
         Self::new(FlowCommand::DeleteStrict, Flow::at(flow.table, flow.priority).when(flow.matches.clone()))
     }
 
-    /// Removes every flow.
+    /// Deletes every flow of every table.
     pub fn delete_all() -> Self {
         Self::new(FlowCommand::Delete, Flow::at(ALL_TABLES, 0))
     }
 
-    /// Appends what follows the message header.
+    /// Encodes the message body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.encode_with(&self.flow, self.flow.flags, out);
     }
 
-    /// What [`FlowMod::add`] would encode, with other flags and without taking the flow.
+    /// Encodes like [`FlowMod::add`], with other flags, from a borrowed flow.
     fn encode_parts(flow: &Flow, flags: FlowFlags, out: &mut Vec<u8>) {
         Self::add(Flow::default()).encode_with(flow, flags, out);
     }
@@ -264,7 +264,7 @@ impl FlowMod {
         flow.put_instructions(out);
     }
 
-    /// Reads what follows the message header.
+    /// Decodes the message body.
     pub fn decode(reader: &mut Reader<'_>) -> Decoded<Self> {
         let cookie = reader.u64("cookie")?;
         let cookie_mask = reader.u64("cookie mask")?;
@@ -289,7 +289,7 @@ impl FlowMod {
     }
 }
 
-/// Which flows a request asks for.
+/// Filter of a flow stats request.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct FlowRequest {
     /// In this table, or in [`ALL_TABLES`].
@@ -348,13 +348,13 @@ impl FlowRequest {
 /// A flow as the switch lists it, with its counters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowStats {
-    /// The flow.
+    /// The flow without its statistics.
     pub flow: Flow,
     /// How long it has been there.
     pub duration: Duration,
-    /// Packets it matched.
+    /// Number of matched packets.
     pub packets: u64,
-    /// Bytes it matched.
+    /// Number of matched bytes.
     pub bytes: u64,
 }
 

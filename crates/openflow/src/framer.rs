@@ -5,23 +5,23 @@ use thiserror::Error;
 use crate::header::{HEADER_LEN, Header, OF15, kind};
 use crate::wire::Reader;
 
-/// Why a stream cannot be cut into messages any more; what follows on it means nothing.
+/// Why a stream cannot be split into messages; later bytes are meaningless.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum FrameError {
-    /// A message says that it is shorter than its own header.
+    /// The length of a message is less than that of its header.
     #[error("message of length {0}, which is less than a header")]
     Length(u16),
     /// A message is of another version of OpenFlow.
     #[error("message of OpenFlow version {version:#x}, type {kind}")]
     Version {
-        /// The version.
+        /// Version in the message header.
         version: u8,
-        /// Its message type, as far as that means anything.
+        /// Message type in the header, if it means the same in that version.
         kind: u8,
     },
 }
 
-/// Takes bytes as they come and gives messages, each whole.
+/// Splits a byte stream into complete messages.
 ///
 /// A hello may be of any version, as that is what it is about. So may an error: a switch that finds no common version
 /// writes it in its own, and Open vSwitch gets the version wrong when it refuses a flow monitor.
@@ -37,7 +37,7 @@ impl Framer {
         Self::default()
     }
 
-    /// Takes what has been received.
+    /// Appends bytes received from the stream.
     pub fn feed(&mut self, bytes: &[u8]) {
         // Each byte is moved at most once on average: only when more lies behind than ahead.
         if self.start > self.buffer.len() / 2 {
@@ -47,7 +47,7 @@ impl Framer {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole message, if it has been received. After an error there is no next one.
+    /// The next complete message, if it has been received. After an error there is none.
     pub fn next_message(&mut self) -> Result<Option<&[u8]>, FrameError> {
         let Some(length) = self.next_length()? else {
             return Ok(None);
@@ -78,7 +78,7 @@ impl Framer {
         Ok((length <= received.len()).then_some(length))
     }
 
-    /// How many bytes have been received that no message was made of yet.
+    /// Number of received bytes that are not part of a returned message.
     pub fn pending(&self) -> usize {
         self.buffer.len() - self.start
     }

@@ -22,17 +22,17 @@ const WEIGHT: u16 = 0;
 const WATCH_PORT: u16 = 1;
 const WATCH_GROUP: u16 = 2;
 
-/// Which buckets of a group are run.
+/// Which buckets of a group are executed (OFPGT_*).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum GroupType {
-    /// Every one, each with a copy of the packet.
+    /// All buckets, each with a copy of the packet.
     All,
-    /// One, chosen by a hash of the packet and the buckets' weights.
+    /// One bucket, selected by a hash of the packet and the weights of buckets.
     Select,
-    /// The only one.
+    /// The group's single bucket.
     Indirect,
-    /// The first that is alive.
+    /// The first live bucket.
     FastFailover,
 }
 
@@ -52,16 +52,16 @@ impl GroupType {
     }
 }
 
-/// A group.
+/// A group of buckets (`struct ofp_group_mod`, `struct ofp_group_desc`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Group {
-    /// The number flows know it by.
+    /// Id of the group, used by flows.
     pub id: u32,
     /// Which buckets are run.
     pub kind: GroupType,
     /// How a select group hashes.
     pub selection: Option<Selection>,
-    /// Its buckets.
+    /// The buckets in order; their ids are unique.
     pub buckets: Vec<Bucket>,
     /// Properties that this crate does not know, header and padding included.
     pub unknown: Vec<u8>,
@@ -74,14 +74,14 @@ pub struct Selection {
     pub method: String,
     /// A parameter of the method.
     pub parameter: u64,
-    /// The fields that `hash` looks at; the mask says which bits.
+    /// The fields for `hash`; the mask selects bits.
     pub fields: Match,
 }
 
 /// A list of actions in a group.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Bucket {
-    /// The number it is known by within the group.
+    /// Id of the bucket, unique in the group.
     pub id: u32,
     /// Its share in a select group; decoding fills in OpenFlow's default of 1, and leaves it out in other groups, where 0
     /// and 1 say nothing.
@@ -90,7 +90,7 @@ pub struct Bucket {
     pub watch_port: Option<Port>,
     /// It is alive while this group is.
     pub watch_group: Option<u32>,
-    /// What it does.
+    /// Actions for the bucket's copy of the packet.
     pub actions: Vec<Action>,
     /// Properties that this crate does not know, header included.
     pub unknown: Vec<u8>,
@@ -103,7 +103,7 @@ impl Group {
         Self { id, kind: GroupType::Select, selection, buckets, unknown: Vec::new() }
     }
 
-    /// Whether it holds anything this crate does not know; such a group can be reported, but not compared.
+    /// Whether it has parts that this crate does not know; such a group can be reported, but not compared.
     pub fn is_foreign(&self) -> bool {
         let foreign = |bucket: &Bucket| !bucket.unknown.is_empty() || bucket.actions.iter().any(Action::is_foreign);
         !self.unknown.is_empty() || self.buckets.iter().any(foreign)
@@ -193,7 +193,7 @@ impl Selection {
 }
 
 impl Bucket {
-    /// Makes explicit what a weight that is not given, or says nothing, means in a group of this type.
+    /// Normalizes a missing or irrelevant weight for this type of group.
     fn with_weight_for(mut self, kind: GroupType) -> Self {
         self.weight = match (kind, self.weight) {
             (GroupType::Select, weight) => weight.or(Some(1)),
@@ -276,16 +276,16 @@ fn read_buckets(mut reader: Reader<'_>, kind: GroupType) -> Decoded<Vec<Bucket>>
     Ok(buckets)
 }
 
-/// Which bucket a command means.
+/// The bucket that a command refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BucketPosition {
-    /// The first one.
+    /// OFPG_BUCKET_FIRST: before or at the first bucket.
     First,
-    /// The last one.
+    /// OFPG_BUCKET_LAST: after or at the last bucket.
     Last,
-    /// Every one.
+    /// OFPG_BUCKET_ALL: all buckets, for removal.
     All,
-    /// The one with this number.
+    /// The bucket with this id.
     Id(u32),
 }
 
@@ -338,7 +338,7 @@ const REMOVE_BUCKET: u16 = 5;
 const ADD_OR_MODIFY: u16 = 0x8000;
 
 impl GroupMod {
-    /// Appends what follows the message header.
+    /// Encodes the message body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let bare = |id| Group { id, kind: GroupType::All, selection: None, buckets: Vec::new(), unknown: Vec::new() };
         let storage;
@@ -370,7 +370,7 @@ impl GroupMod {
         group.put_properties(out);
     }
 
-    /// Reads what follows the message header.
+    /// Decodes the message body.
     pub fn decode(reader: &mut Reader<'_>) -> Decoded<Self> {
         let command = reader.u16("group mod command")?;
         let kind = GroupType::from_code(reader.u8("group type")?)?;

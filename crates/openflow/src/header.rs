@@ -1,4 +1,4 @@
-//! What every message starts with, and how one is framed.
+//! The message header (`struct ofp_header`), and message types.
 
 use thiserror::Error;
 
@@ -15,21 +15,21 @@ pub const NICIRA: u32 = 0x2320;
 pub mod kind {
     /// First message of a connection, in both directions.
     pub const HELLO: u8 = 0;
-    /// A request failed.
+    /// OFPT_ERROR: a request failed.
     pub const ERROR: u8 = 1;
-    /// Are you there?
+    /// OFPT_ECHO_REQUEST: probes the connection.
     pub const ECHO_REQUEST: u8 = 2;
-    /// I am.
+    /// OFPT_ECHO_REPLY: same payload as the request.
     pub const ECHO_REPLY: u8 = 3;
-    /// A vendor's extension.
+    /// OFPT_EXPERIMENTER: extension of a vendor.
     pub const EXPERIMENTER: u8 = 4;
-    /// Who are you?
+    /// OFPT_FEATURES_REQUEST: asks for a features reply.
     pub const FEATURES_REQUEST: u8 = 5;
-    /// What the switch is.
+    /// OFPT_FEATURES_REPLY: datapath id and capabilities.
     pub const FEATURES_REPLY: u8 = 6;
-    /// Asks for the switch's configuration.
+    /// OFPT_GET_CONFIG_REQUEST: requests the configuration of the switch.
     pub const GET_CONFIG_REQUEST: u8 = 7;
-    /// The switch's configuration.
+    /// OFPT_GET_CONFIG_REPLY: configuration of the switch.
     pub const GET_CONFIG_REPLY: u8 = 8;
     /// Changes the switch's configuration.
     pub const SET_CONFIG: u8 = 9;
@@ -37,33 +37,33 @@ pub mod kind {
     pub const PACKET_IN: u8 = 10;
     /// A flow is gone.
     pub const FLOW_REMOVED: u8 = 11;
-    /// A port changed.
+    /// OFPT_PORT_STATUS: a port was added, changed or deleted.
     pub const PORT_STATUS: u8 = 12;
     /// A packet from the controller.
     pub const PACKET_OUT: u8 = 13;
-    /// Changes flows.
+    /// OFPT_FLOW_MOD: adds, modifies or deletes flows.
     pub const FLOW_MOD: u8 = 14;
-    /// Changes groups.
+    /// OFPT_GROUP_MOD: adds, modifies or deletes groups.
     pub const GROUP_MOD: u8 = 15;
-    /// Asks for something that may take many messages.
+    /// OFPT_MULTIPART_REQUEST: a request whose reply may need several messages.
     pub const MULTIPART_REQUEST: u8 = 18;
     /// A part of the answer.
     pub const MULTIPART_REPLY: u8 = 19;
-    /// Asks to be told when everything before has been done.
+    /// OFPT_BARRIER_REQUEST: requests a reply after all earlier messages were processed.
     pub const BARRIER_REQUEST: u8 = 20;
     /// Everything before has been done.
     pub const BARRIER_REPLY: u8 = 21;
-    /// Asks for a role.
+    /// OFPT_ROLE_REQUEST: requests a role for the controller.
     pub const ROLE_REQUEST: u8 = 24;
     /// The role that the controller has.
     pub const ROLE_REPLY: u8 = 25;
-    /// Asks which asynchronous messages are sent.
+    /// OFPT_GET_ASYNC_REQUEST: requests the selection of asynchronous messages.
     pub const GET_ASYNC_REQUEST: u8 = 26;
     /// Which asynchronous messages are sent.
     pub const GET_ASYNC_REPLY: u8 = 27;
     /// Chooses which asynchronous messages are sent.
     pub const SET_ASYNC: u8 = 28;
-    /// Changes meters.
+    /// OFPT_METER_MOD: adds, modifies or deletes meters.
     pub const METER_MOD: u8 = 29;
     /// Opens, closes, commits or discards a bundle.
     pub const BUNDLE_CONTROL: u8 = 33;
@@ -80,12 +80,12 @@ pub struct Header {
     pub kind: u8,
     /// How long the message is, header included.
     pub length: u16,
-    /// What ties a reply to its request.
+    /// Transaction id: a reply has that of its request.
     pub xid: u32,
 }
 
 impl Header {
-    /// Reads a header.
+    /// Decodes the 8 bytes of `struct ofp_header`.
     pub fn decode(reader: &mut Reader<'_>) -> Decoded<Self> {
         Ok(Header {
             version: reader.u8("message version")?,
@@ -105,7 +105,7 @@ pub struct TooLong {
 }
 
 /// Appends a message of which `body` writes everything after the header. One that is too long leaves nothing behind:
-/// half a message would make the switch misread all that follows.
+/// a partial message would corrupt the rest of the stream.
 pub fn put_message(out: &mut Vec<u8>, kind: u8, xid: u32, body: impl FnOnce(&mut Vec<u8>)) -> Result<(), TooLong> {
     let start = out.len();
     out.put_u8(OF15);

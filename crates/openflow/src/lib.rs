@@ -1,13 +1,13 @@
-//! OpenFlow 1.5 with the Nicira extensions, as Open vSwitch speaks it: values, their bytes, and their ovs-ofctl text.
+//! OpenFlow 1.5 with the Nicira extensions, as implemented by Open vSwitch: values, their bytes, and their ovs-ofctl text.
 //!
 //! *Role.* Everything that crosses the OpenFlow socket is a plain value here. Each value can be encoded, decoded, printed
 //! in the syntax of `ovs-ofctl -O OpenFlow15` and parsed back from it.
 //!
-//! *Invariants.* Decoding is total: any bytes give a value or a [`wire::DecodeError`], nothing panics, and what is not
-//! known keeps its bytes, so that nobody mistakes it for something else. Values are canonical: two spellings that the
+//! *Invariants.* Decoding is total: any bytes give a value or a [`wire::DecodeError`], nothing panics, and unknown
+//! parts keep their bytes. Values are canonical: two spellings that the
 //! switch treats alike (`load` and `set_field`, `tcp` and `eth_type=0x800,nw_proto=6`) are the same value.
 //!
-//! *Not here.* Sockets, timers and retries (crate `ovs`); what flows mean (crate `pipeline`).
+//! *Not here.* Sockets, timers and retries (crate `ovs`); the meaning of flows (crate `pipeline`).
 
 pub mod action;
 #[cfg(feature = "arbitrary")]

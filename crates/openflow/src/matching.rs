@@ -1,4 +1,4 @@
-//! What a flow looks for in a packet.
+//! Matches of flows (`struct ofp_match`).
 
 mod text;
 
@@ -11,27 +11,27 @@ use crate::wire::{DecodeError, Decoded, Put, Reader};
 
 /// Ethernet types that the table of fields refers to.
 pub mod eth_type {
-    /// IPv4.
+    /// Internet Protocol version 4 (RFC 791).
     pub const IPV4: u16 = 0x0800;
-    /// ARP.
+    /// Address Resolution Protocol (RFC 826).
     pub const ARP: u16 = 0x0806;
-    /// Reverse ARP.
+    /// Reverse ARP (RFC 903).
     pub const RARP: u16 = 0x8035;
-    /// IPv6.
+    /// Internet Protocol version 6 (RFC 8200).
     pub const IPV6: u16 = 0x86dd;
 }
 
 /// IP protocols that the table of fields refers to.
 pub mod ip_proto {
-    /// ICMP over IPv4.
+    /// ICMP for IPv4 (RFC 792).
     pub const ICMP: u8 = 1;
-    /// TCP.
+    /// Transmission Control Protocol (RFC 9293).
     pub const TCP: u8 = 6;
-    /// UDP.
+    /// User Datagram Protocol (RFC 768).
     pub const UDP: u8 = 17;
-    /// ICMP over IPv6.
+    /// ICMP for IPv6 (RFC 4443).
     pub const ICMPV6: u8 = 58;
-    /// SCTP.
+    /// Stream Control Transmission Protocol.
     pub const SCTP: u8 = 132;
 }
 
@@ -51,17 +51,17 @@ impl Match {
         Self { tlvs: Vec::new() }
     }
 
-    /// IPv4 packets.
+    /// Matches all IPv4 packets.
     pub fn ip() -> Self {
         Self::any().with(Field::EthType, eth_type::IPV4)
     }
 
-    /// IPv6 packets.
+    /// Matches all IPv6 packets.
     pub fn ipv6() -> Self {
         Self::any().with(Field::EthType, eth_type::IPV6)
     }
 
-    /// ARP packets.
+    /// Matches all ARP packets.
     pub fn arp() -> Self {
         Self::any().with(Field::EthType, eth_type::ARP)
     }
@@ -80,7 +80,7 @@ impl Match {
         self
     }
 
-    /// Replaces the condition on a field; an empty mask removes it. What does not fit the field is cut off.
+    /// Replaces the condition on a field; an empty mask removes it. Excess bits are cut off.
     pub fn set(&mut self, field: Field, value: u128, mask: u128) {
         if field.registers().is_some() {
             for (register, value, part) in field.split(value, mask).filter(|(_, _, part)| *part != 0 || mask == 0) {
@@ -132,7 +132,7 @@ impl Match {
         self.tlvs.is_empty()
     }
 
-    /// The first field that is named without what it requires; the switch refuses such a match.
+    /// The first field whose prerequisite is missing; the switch rejects such a match.
     pub fn missing_requirement(&self) -> Option<(Field, Requires)> {
         self.fields().map(|(field, _, _)| (field, field.spec().requires)).find(|(_, r)| !self.meets(*r))
     }
@@ -184,7 +184,7 @@ impl Match {
         &self.tlvs
     }
 
-    /// Reads bare TLVs.
+    /// Decodes OXM TLVs without the match header.
     pub(crate) fn from_tlvs(mut reader: Reader<'_>) -> Decoded<Self> {
         let mut matches = Match::any();
         while !reader.is_empty() {
@@ -235,7 +235,7 @@ impl Match {
 
     fn tlvs(&self) -> impl Iterator<Item = Tlv<'_>> + '_ {
         let mut reader = Reader::new(&self.tlvs);
-        // What is stored was either written by `put_tlv` or read by `Tlv::read`, so it reads back.
+        // Stored bytes were written by `put_tlv` or read by `Tlv::read`, so they can be read.
         std::iter::from_fn(move || if reader.is_empty() { None } else { Tlv::read(&mut reader).ok() })
     }
 

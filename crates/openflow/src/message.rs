@@ -30,21 +30,21 @@ mod nicira {
 pub enum Message {
     /// The first message of a connection.
     Hello(Hello),
-    /// A request failed.
+    /// OFPT_ERROR: a request failed.
     Error(ErrorMessage),
-    /// Are you there? The other side sends the same bytes back.
+    /// OFPT_ECHO_REQUEST: probes the connection; the reply has the same bytes.
     EchoRequest(Vec<u8>),
-    /// I am.
+    /// OFPT_ECHO_REPLY: the bytes of the request.
     EchoReply(Vec<u8>),
-    /// What are you?
+    /// OFPT_FEATURES_REQUEST: asks for [`Message::FeaturesReply`].
     FeaturesRequest,
-    /// What the switch is.
+    /// OFPT_FEATURES_REPLY: datapath id and capabilities.
     FeaturesReply(Features),
     /// How are you set up?
     GetConfigRequest,
     /// How the switch is set up.
     GetConfigReply(SwitchConfig),
-    /// Sets the switch up; there is no reply.
+    /// OFPT_SET_CONFIG; there is no reply.
     SetConfig(SwitchConfig),
     /// A packet for the controller, in standard form.
     PacketIn(PacketIn),
@@ -54,25 +54,25 @@ pub enum Message {
     Resume(Box<PacketIn2>),
     /// A flow is gone.
     FlowRemoved(Box<FlowRemoved>),
-    /// A port changed.
+    /// OFPT_PORT_STATUS: a port was added, changed or deleted.
     PortStatus(PortStatus),
     /// A packet of the controller's.
     PacketOut(PacketOut),
-    /// Changes flows.
+    /// OFPT_FLOW_MOD: adds, modifies or deletes flows.
     FlowMod(Box<FlowMod>),
-    /// Changes groups.
+    /// OFPT_GROUP_MOD: adds, modifies or deletes groups.
     GroupMod(GroupMod),
-    /// Changes meters.
+    /// OFPT_METER_MOD: adds, modifies or deletes meters.
     MeterMod(MeterMod),
-    /// Asks for something that may take many messages.
+    /// OFPT_MULTIPART_REQUEST: a request whose reply may need several messages.
     MultipartRequest(MultipartRequest),
     /// A part of the answer.
     MultipartReply(MultipartReply),
-    /// Asks to be told when all before has been done.
+    /// OFPT_BARRIER_REQUEST: requests a reply after all earlier messages were processed.
     BarrierRequest,
-    /// All before has been done.
+    /// OFPT_BARRIER_REPLY: all earlier messages were processed.
     BarrierReply,
-    /// Asks for a role.
+    /// OFPT_ROLE_REQUEST: requests a role for the controller.
     RoleRequest(RoleMessage),
     /// The role the controller has.
     RoleReply(RoleMessage),
@@ -80,29 +80,29 @@ pub enum Message {
     GetAsyncRequest,
     /// Which messages the switch sends unasked.
     GetAsyncReply(AsyncConfig),
-    /// Chooses which messages the switch sends unasked; there is no reply.
+    /// OFPT_SET_ASYNC: selects asynchronous messages; there is no reply.
     SetAsync(AsyncConfig),
     /// Opens, closes, commits or discards a bundle.
     BundleControl(BundleControl),
     /// Adds a message to a bundle; there is no reply.
     BundleAdd(BundleAdd),
-    /// Chooses the form of packets for the controller; there is no reply.
+    /// NXT_SET_PACKET_IN_FORMAT: selects the format of packet-ins; there is no reply.
     SetPacketInFormat(PacketInFormat),
-    /// Gives the connection the id by which `controller(id=...)` chooses it; there is no reply.
+    /// NXT_SET_CONTROLLER_ID: sets the id of the connection for `controller(id=...)`; there is no reply.
     SetControllerId(u16),
-    /// Forgets all connections of a zone; there is no reply.
+    /// NXT_CT_FLUSH_ZONE: removes all connections of a zone; there is no reply.
     CtFlushZone(u16),
-    /// Anything else.
+    /// A message that this crate does not decode.
     Unknown {
-        /// Its type.
+        /// OFPT_* type in the header.
         kind: u8,
-        /// What follows the header.
+        /// The bytes after the header.
         body: Vec<u8>,
     },
 }
 
 impl Message {
-    /// Its type.
+    /// The OFPT_* type in the header.
     pub fn kind(&self) -> u8 {
         match self {
             Message::Hello(_) => kind::HELLO,
@@ -206,7 +206,7 @@ impl Message {
         }
     }
 
-    /// Reads one whole message: its xid, and what it says. Hellos and errors may be of any version.
+    /// Decodes one complete message with its xid. Hellos and errors may have any version.
     pub fn decode(bytes: &[u8]) -> Decoded<(u32, Message)> {
         let mut reader = Reader::new(bytes);
         let header = Header::decode(&mut reader)?;

@@ -13,7 +13,7 @@ use crate::stats::{Counter, put_duration, read_duration};
 use crate::text::{ParseError, number, wrong};
 use crate::wire::{DecodeError, Decoded, Put, Reader};
 
-/// Which meter.
+/// Number of a meter; the highest numbers are reserved (OFPM_*).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct MeterId(pub u32);
 
@@ -22,7 +22,7 @@ impl MeterId {
     pub const MAX: MeterId = MeterId(0xffff_0000);
     /// The meter of packets that the datapath hands to ovs-vswitchd.
     pub const SLOWPATH: MeterId = MeterId(0xffff_fffd);
-    /// The meter of packets on their way to the controller.
+    /// OFPM_CONTROLLER: the meter of packet-ins.
     pub const CONTROLLER: MeterId = MeterId(0xffff_fffe);
     /// In requests: every meter.
     pub const ALL: MeterId = MeterId(0xffff_ffff);
@@ -55,46 +55,46 @@ impl FromStr for MeterId {
 }
 
 bitflags! {
-    /// What a meter measures.
+    /// Flags of a meter (OFPMF_*).
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct MeterFlags: u16 {
         /// Rates are in kilobits a second.
         const KBPS = 1 << 0;
         /// Rates are in packets a second.
         const PKTPS = 1 << 1;
-        /// Burst sizes count.
+        /// OFPMF_BURST: bands have a burst size.
         const BURST = 1 << 2;
-        /// Statistics are kept.
+        /// OFPMF_STATS: the switch collects statistics.
         const STATS = 1 << 3;
         /// Any other bit is kept.
         const _ = !0;
     }
 }
 
-/// What happens beyond a rate.
+/// A band: what happens above a rate.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Band {
-    /// Packets are dropped.
+    /// OFPMBT_DROP: drops packets above the rate.
     Drop {
-        /// Above this rate.
+        /// The band applies above this rate, in kilobits or packets per second.
         rate: u32,
-        /// After so many packets or kilobits at once.
+        /// Burst size in packets or kilobits.
         burst: u32,
     },
     /// Packets become more likely to be dropped later. Open vSwitch refuses it.
     DscpRemark {
-        /// Above this rate.
+        /// The band applies above this rate, in kilobits or packets per second.
         rate: u32,
-        /// After so many packets or kilobits at once.
+        /// Burst size in packets or kilobits.
         burst: u32,
         /// By how much their drop precedence grows.
         prec_level: u8,
     },
-    /// A band that is not known here.
+    /// A band that this crate does not know.
     Unknown {
-        /// Its type.
+        /// OFPMBT_* type of the band.
         kind: u16,
-        /// What follows type and length.
+        /// The bytes after type and length.
         body: Vec<u8>,
     },
 }
@@ -151,16 +151,16 @@ impl Band {
 /// A meter; in text `meter=1 pktps burst stats bands=type=drop rate=100 burst_size=50`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Meter {
-    /// Which one.
+    /// Number of the meter.
     pub id: MeterId,
-    /// What it measures.
+    /// Unit of rates, burst and statistics.
     pub flags: MeterFlags,
-    /// What happens beyond which rate.
+    /// Bands; the one with the highest exceeded rate applies.
     pub bands: Vec<Band>,
 }
 
 impl Meter {
-    /// A meter that drops what comes faster than `rate` packets a second, after a burst of `burst` packets.
+    /// A meter that drops packets above `rate` packets per second, after a burst of `burst` packets.
     pub fn drop_pktps(id: MeterId, rate: u32, burst: u32) -> Self {
         let flags = MeterFlags::PKTPS | MeterFlags::BURST | MeterFlags::STATS;
         Meter { id, flags, bands: vec![Band::Drop { rate, burst }] }
@@ -197,7 +197,7 @@ impl Meter {
         let mut bands = Band::decode_all(reader)?;
         for band in &mut bands {
             match band {
-                // What does not count is not there.
+                // Without BURST the burst size is meaningless.
                 Band::Drop { burst, .. } | Band::DscpRemark { burst, .. } if !flags.contains(MeterFlags::BURST) => {
                     *burst = 0;
                 }
@@ -208,7 +208,7 @@ impl Meter {
     }
 }
 
-/// OFPT_METER_MOD.
+/// OFPT_METER_MOD (`struct ofp_meter_mod`), by command.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum MeterMod {
     /// A new meter; fails if it exists.
@@ -220,7 +220,7 @@ pub enum MeterMod {
 }
 
 impl MeterMod {
-    /// Writes what follows the message header.
+    /// Encodes the message body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             MeterMod::Add(meter) => {
@@ -239,7 +239,7 @@ impl MeterMod {
         }
     }
 
-    /// Reads what follows the message header.
+    /// Decodes the message body.
     pub fn decode(reader: &mut Reader<'_>) -> Decoded<Self> {
         let command = reader.u16("meter command")?;
         let meter = Meter::decode_body(reader)?;
@@ -252,18 +252,18 @@ impl MeterMod {
     }
 }
 
-/// What a meter has seen: an entry of a meter stats reply.
+/// Counters of a meter: an entry of a meter stats reply.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct MeterStats {
-    /// Which meter.
+    /// Number of the meter.
     pub id: MeterId,
-    /// How many flows use it; Open vSwitch always says 0.
+    /// Number of flows that use it; always 0 in Open vSwitch.
     pub flow_count: u32,
     /// All that came in.
     pub input: Counter,
     /// How long the meter exists.
     pub duration: Duration,
-    /// For each band, what exceeded its rate.
+    /// For each band, the packets above its rate.
     pub bands: Vec<Counter>,
 }
 

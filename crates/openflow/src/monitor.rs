@@ -1,4 +1,4 @@
-//! Being told of flows that others add, change or remove.
+//! Flow monitors: notifications of flows that other controllers add, change or remove.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::stats::Oxs;
 use crate::wire::{DecodeError, Decoded, Put, Reader};
 
 bitflags! {
-    /// Of what a flow monitor tells.
+    /// What a flow monitor reports (OFPFMF_*).
     ///
     /// Open vSwitch 3.1 wants at least one of `ADD`, `REMOVED` and `MODIFY` and refuses `NO_ABBREV`, which does not mean
     /// that the request fails cleanly: see [`MonitorRequest`].
@@ -22,11 +22,11 @@ bitflags! {
         const INITIAL = 1 << 0;
         /// Flows that are added.
         const ADD = 1 << 1;
-        /// Flows that go.
+        /// OFPFMF_REMOVED: reports removed flows.
         const REMOVED = 1 << 2;
         /// Flows whose actions change.
         const MODIFY = 1 << 3;
-        /// With their actions.
+        /// OFPFMF_INSTRUCTIONS: updates include the actions.
         const INSTRUCTIONS = 1 << 4;
         /// Own changes in full.
         const NO_ABBREV = 1 << 5;
@@ -37,14 +37,14 @@ bitflags! {
     }
 }
 
-/// What to do with a monitor.
+/// Command of a flow monitor request (OFPFMC_*).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum MonitorCommand {
-    /// Begin it.
+    /// OFPFMC_ADD: creates the monitor.
     Add,
-    /// Let it tell of something else.
+    /// OFPFMC_MODIFY: changes what the monitor reports.
     Modify,
-    /// End it.
+    /// OFPFMC_DELETE: removes the monitor.
     Delete,
 }
 
@@ -52,17 +52,17 @@ impl MonitorCommand {
     const ALL: [MonitorCommand; 3] = [MonitorCommand::Add, MonitorCommand::Modify, MonitorCommand::Delete];
 }
 
-/// Asks to be told of flows: an entry of a flow monitor request.
+/// An entry of a flow monitor request: asks for updates of matching flows.
 ///
 /// Do not send one that may be refused. Open vSwitch (3.1 to 3.5 at least) answers with an error that it builds from
 /// memory beyond the request: another version, another xid, and as data up to 64 kilobytes of whatever was there.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct MonitorRequest {
-    /// What the controller calls the monitor.
+    /// Id of the monitor, chosen by the controller.
     pub id: u32,
-    /// What to do with it.
+    /// Whether to add, modify or delete the monitor.
     pub command: MonitorCommand,
-    /// Of what it tells.
+    /// What the monitor reports.
     pub flags: MonitorFlags,
     /// Flows in this table, or in [`ALL_TABLES`].
     pub table: u8,
@@ -75,7 +75,7 @@ pub struct MonitorRequest {
 }
 
 impl MonitorRequest {
-    /// Begins a monitor that tells of every flow there is and will be, with actions.
+    /// Adds a monitor of all present and future flows, with actions.
     pub fn all(id: u32) -> Self {
         let when = MonitorFlags::INITIAL | MonitorFlags::ADD | MonitorFlags::REMOVED | MonitorFlags::MODIFY;
         MonitorRequest {
@@ -121,11 +121,11 @@ impl MonitorRequest {
 pub enum FlowEvent {
     /// It was there when the monitor began.
     Initial,
-    /// It was added.
+    /// OFPFME_ADDED: the flow was added.
     Added,
-    /// It is gone.
+    /// OFPFME_REMOVED: the flow was removed.
     Removed,
-    /// Its actions changed.
+    /// OFPFME_MODIFIED: the actions of the flow changed.
     Modified,
 }
 
@@ -133,33 +133,33 @@ impl FlowEvent {
     const ALL: [FlowEvent; 4] = [FlowEvent::Initial, FlowEvent::Added, FlowEvent::Removed, FlowEvent::Modified];
 }
 
-/// What a monitor tells: an entry of a flow monitor reply. Only the first replies answer the request by its xid; those
-/// that come later have xid 0.
+/// An update of a monitor: an entry of a flow monitor reply. Only the first replies have the xid of the request; later ones
+/// have xid 0.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum MonitorUpdate {
     /// Something happened to a flow.
     Flow {
-        /// What happened.
+        /// What happened to the flow.
         event: FlowEvent,
         /// Why it is gone (OFPRR_*), else 0.
         reason: u8,
         /// The flow, without flags; without actions too if the monitor does not tell them.
         flow: Flow,
     },
-    /// What the controller asked for itself, with this xid, is done.
+    /// The controller's own change with this xid was applied.
     Abbreviated {
         /// The xid of the request.
         xid: u32,
     },
-    /// The controller reads too slowly: until `Resumed`, flows that come and go are not told of.
+    /// The controller reads too slowly: no updates of flows until `Resumed`.
     Paused,
-    /// All that was missed has been told.
+    /// All missed updates have been sent.
     Resumed,
-    /// An event that is not known here.
+    /// An event that this crate does not know.
     Unknown {
-        /// Its number.
+        /// OFPFME_* number of the event.
         event: u16,
-        /// What follows length and number.
+        /// The bytes after length and number.
         body: Vec<u8>,
     },
 }
@@ -267,12 +267,12 @@ pub struct FlowRemoved {
     pub reason: u8,
     /// The flow, without actions.
     pub flow: Flow,
-    /// What it has counted.
+    /// Counters of the removed flow.
     pub stats: Oxs,
 }
 
 impl FlowRemoved {
-    /// Writes what follows the message header.
+    /// Encodes the message body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u8(self.flow.table);
         out.put_u8(self.reason);
@@ -284,7 +284,7 @@ impl FlowRemoved {
         self.stats.encode(out);
     }
 
-    /// Reads what follows the message header.
+    /// Decodes the message body.
     pub fn decode(reader: &mut Reader<'_>) -> Decoded<Self> {
         let table = reader.u8("table id")?;
         let reason = reader.u8("removal reason")?;
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_decodes_to_the_same() {
+    fn values_survive_encoding_and_decoding() {
         let updates = [
             MonitorUpdate::Paused,
             MonitorUpdate::Resumed,

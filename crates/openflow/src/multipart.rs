@@ -15,25 +15,25 @@ const MORE: u16 = 1;
 
 /// Multipart types, as numbered by OpenFlow 1.5.
 pub mod kind {
-    /// Who made the switch.
+    /// OFPMP_DESC: vendor and version of the switch.
     pub const DESC: u16 = 0;
     /// Flows with their counters. (Type 17, counters without actions, is not known to Open vSwitch 3.1.)
     pub const FLOW: u16 = 1;
     /// Counters of many flows together.
     pub const AGGREGATE: u16 = 2;
-    /// Counters of tables.
+    /// OFPMP_TABLE_STATS: counters of tables.
     pub const TABLE: u16 = 3;
-    /// Counters of groups.
+    /// OFPMP_GROUP_STATS: counters of groups.
     pub const GROUP: u16 = 6;
-    /// Groups.
+    /// OFPMP_GROUP_DESC: groups with their buckets.
     pub const GROUP_DESC: u16 = 7;
-    /// Counters of meters.
+    /// OFPMP_METER_STATS: counters of meters.
     pub const METER: u16 = 9;
-    /// Meters.
+    /// OFPMP_METER_DESC: meters with their bands.
     pub const METER_CONFIG: u16 = 10;
-    /// Ports.
+    /// OFPMP_PORT_DESC: ports with their state.
     pub const PORT_DESC: u16 = 13;
-    /// Flow monitors and what they tell.
+    /// OFPMP_FLOW_MONITOR: flow monitors and their updates.
     pub const FLOW_MONITOR: u16 = 16;
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn name(kind: u16) -> Option<&'static str> {
     })
 }
 
-/// OFPT_MULTIPART_REQUEST: what is asked for.
+/// OFPT_MULTIPART_REQUEST (`struct ofp_multipart_request`), by type.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum MultipartRequest {
     /// Flows with their counters.
@@ -75,19 +75,19 @@ pub enum MultipartRequest {
     PortDesc(Port),
     /// Changes of flow monitors.
     FlowMonitor(Vec<MonitorRequest>),
-    /// Anything else.
+    /// A request that this crate does not decode.
     Unknown {
-        /// Its type.
+        /// OFPMP_* type of the request.
         kind: u16,
-        /// Its flags.
+        /// OFPMPF_* flags of the request.
         flags: u16,
-        /// What follows type and flags.
+        /// The bytes after type and flags.
         body: Vec<u8>,
     },
 }
 
 impl MultipartRequest {
-    /// Its type.
+    /// The OFPMP_* type of the request.
     pub fn kind(&self) -> u16 {
         match self {
             MultipartRequest::Flow(_) => kind::FLOW,
@@ -103,7 +103,7 @@ impl MultipartRequest {
         }
     }
 
-    /// Writes what follows the message header.
+    /// Encodes the message body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u16(self.kind());
         out.put_u16(if let MultipartRequest::Unknown { flags, .. } = self { *flags } else { 0 });
@@ -124,7 +124,7 @@ impl MultipartRequest {
         }
     }
 
-    /// Reads what follows the message header. One request in many messages is not put together here: its parts are
+    /// Decodes the message body. Requests in several messages are not assembled: their parts are
     /// `Unknown`.
     pub fn decode(reader: &mut Reader<'_>) -> Decoded<Self> {
         let kind = reader.u16("multipart type")?;
@@ -152,42 +152,42 @@ impl MultipartRequest {
 pub struct MultipartReply {
     /// Whether other parts with the same xid follow.
     pub more: bool,
-    /// What this part says.
+    /// Content of this part.
     pub body: ReplyBody,
 }
 
-/// What a part of an answer says. Entries are never split between parts.
+/// Content of one part of a reply. Entries are never split between parts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReplyBody {
     /// Flows with their counters.
     Flow(Vec<FlowStats>),
     /// Counters of flows together.
     Aggregate(Oxs),
-    /// Counters of tables.
+    /// Counters of tables, by table number.
     Table(Vec<TableStats>),
-    /// Counters of groups.
+    /// Counters of groups and buckets.
     Group(Vec<GroupStats>),
-    /// Groups.
+    /// Groups with their buckets.
     GroupDesc(Vec<Group>),
-    /// Counters of meters.
+    /// Counters of meters and bands.
     Meter(Vec<MeterStats>),
-    /// Meters.
+    /// Meters with their bands.
     MeterConfig(Vec<Meter>),
-    /// Ports.
+    /// Ports with their state.
     PortDesc(Vec<PortDesc>),
-    /// What monitors tell.
+    /// Updates of flow monitors.
     FlowMonitor(Vec<MonitorUpdate>),
-    /// Anything else.
+    /// A reply that this crate does not decode.
     Unknown {
-        /// Its type.
+        /// OFPMP_* type of the reply.
         kind: u16,
-        /// What follows the multipart header.
+        /// The bytes after the multipart header.
         body: Vec<u8>,
     },
 }
 
 impl ReplyBody {
-    /// Its type.
+    /// The OFPMP_* type of the reply.
     pub fn kind(&self) -> u16 {
         match self {
             ReplyBody::Flow(_) => kind::FLOW,
@@ -205,7 +205,7 @@ impl ReplyBody {
 }
 
 impl MultipartReply {
-    /// Writes what follows the message header.
+    /// Encodes the message body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u16(self.body.kind());
         out.put_u16(if self.more { MORE } else { 0 });
@@ -224,7 +224,7 @@ impl MultipartReply {
         }
     }
 
-    /// Reads what follows the message header.
+    /// Decodes the message body.
     pub fn decode(reader: &mut Reader<'_>) -> Decoded<Self> {
         let kind = reader.u16("multipart type")?;
         let more = reader.u16("multipart flags")? & MORE != 0;

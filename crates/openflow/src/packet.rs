@@ -1,4 +1,4 @@
-//! Packets on their way to the controller and back.
+//! Packet-in and packet-out messages.
 
 use std::fmt;
 
@@ -15,11 +15,11 @@ pub const NO_BUFFER: u32 = 0xffff_ffff;
 /// How the switch sends packets to the controller (NXT_SET_PACKET_IN_FORMAT).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum PacketInFormat {
-    /// [`PacketIn`]: without userdata.
+    /// OFPT_PACKET_IN, [`PacketIn`]: has no userdata.
     Standard,
     /// The older extension, which this crate does not read.
     Nxm,
-    /// [`PacketIn2`].
+    /// NXT_PACKET_IN2, [`PacketIn2`]: has userdata.
     Nxt2,
 }
 
@@ -45,7 +45,7 @@ mod tag {
     pub(super) const CONTINUATION: u16 = 8;
 }
 
-/// NXT_PACKET_IN2: a packet for the controller, and all the switch knows of it. NXT_RESUME has the same form.
+/// NXT_PACKET_IN2: a packet for the controller with its metadata. NXT_RESUME has the same format.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PacketIn2 {
     /// The packet, or its beginning.
@@ -58,15 +58,15 @@ pub struct PacketIn2 {
     pub table: Option<u8>,
     /// The cookie of the flow that sent it.
     pub cookie: Option<u64>,
-    /// Why it comes.
+    /// Why the switch sent it.
     pub reason: Option<Reason>,
     /// Fields that are not in the packet itself: the port it came in by, registers, tunnel, connection.
     pub metadata: Match,
-    /// What the flow's `controller(userdata=...)` said.
+    /// The bytes of the flow's `controller(userdata=...)`.
     pub userdata: Vec<u8>,
-    /// Of a paused packet: what a resume must carry back, unchanged; only the switch that sent it understands it.
+    /// Of a paused packet: opaque state that a resume must return unchanged.
     pub continuation: Option<Vec<u8>>,
-    /// Properties that are not known here.
+    /// Properties that this crate does not know.
     pub unknown: Vec<UnknownProperty>,
 }
 
@@ -83,7 +83,7 @@ impl PacketIn2 {
         PacketIn2 { userdata: Vec::new(), cookie: None, table: None, full_len: None, buffer_id: None, ..self }
     }
 
-    /// Writes what follows the vendor header.
+    /// Encodes the body after the vendor header.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_property(out, tag::PACKET, |out| out.put(&self.packet));
         for (kind, value) in [(tag::FULL_LEN, self.full_len), (tag::BUFFER_ID, self.buffer_id)] {
@@ -115,7 +115,7 @@ impl PacketIn2 {
         }
     }
 
-    /// Reads what follows the vendor header.
+    /// Decodes the body after the vendor header.
     pub fn decode(reader: &mut Reader<'_>) -> Decoded<Self> {
         let mut packet_in = PacketIn2::default();
         while !reader.is_empty() {
@@ -177,7 +177,7 @@ pub struct PacketIn {
     pub buffer_id: u32,
     /// How long it was.
     pub total_len: u16,
-    /// Why it comes.
+    /// Why the switch sent it.
     pub reason: Reason,
     /// The table of the flow that sent it.
     pub table: u8,
@@ -195,7 +195,7 @@ impl PacketIn {
         in_port(&self.metadata)
     }
 
-    /// Writes what follows the message header.
+    /// Encodes the message body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u32(self.buffer_id);
         out.put_u16(self.total_len);
@@ -207,7 +207,7 @@ impl PacketIn {
         out.put(&self.packet);
     }
 
-    /// Reads what follows the message header.
+    /// Decodes the message body.
     pub fn decode(reader: &mut Reader<'_>) -> Decoded<Self> {
         let buffer_id = reader.u32("buffer id")?;
         let total_len = reader.u16("packet length")?;
@@ -228,26 +228,26 @@ impl fmt::Display for PacketIn {
     }
 }
 
-/// OFPT_PACKET_OUT: a packet of the controller's own, and what to do with it.
+/// OFPT_PACKET_OUT: a packet from the controller with its actions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct PacketOut {
     /// Where the switch keeps it, or [`NO_BUFFER`].
     pub buffer_id: u32,
     /// The port to pretend it came in by, which must be there, and other fields that are not in the packet itself.
     pub metadata: Match,
-    /// What to do with it; an output to [`Port::TABLE`] sends it through the tables.
+    /// Actions for the packet; an output to [`Port::TABLE`] sends it through the tables.
     pub actions: Vec<Action>,
-    /// The packet.
+    /// The Ethernet frame to send.
     pub packet: Vec<u8>,
 }
 
 impl PacketOut {
-    /// Does `actions` with `packet`, as if it had come in by `in_port`.
+    /// Applies `actions` to `packet`, with this input port.
     pub fn new(in_port: Port, actions: Vec<Action>, packet: Vec<u8>) -> Self {
         PacketOut { buffer_id: NO_BUFFER, metadata: Match::any().with(Field::InPort, in_port.0), actions, packet }
     }
 
-    /// Writes what follows the message header.
+    /// Encodes the message body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u32(self.buffer_id);
         let length = out.len();
@@ -259,7 +259,7 @@ impl PacketOut {
         out.put(&self.packet);
     }
 
-    /// Reads what follows the message header.
+    /// Decodes the message body.
     pub fn decode(reader: &mut Reader<'_>) -> Decoded<Self> {
         let buffer_id = reader.u32("buffer id")?;
         let length = usize::from(reader.u16("actions length")?);

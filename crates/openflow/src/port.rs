@@ -17,13 +17,13 @@ impl Port {
     pub const IN_PORT: Port = Port(0xffff_fff8);
     /// From a packet-out: through the flow tables.
     pub const TABLE: Port = Port(0xffff_fff9);
-    /// What an ordinary learning switch would do.
+    /// OFPP_NORMAL: forwards like an ordinary learning switch.
     pub const NORMAL: Port = Port(0xffff_fffa);
     /// All ports but the incoming one and those that do not flood.
     pub const FLOOD: Port = Port(0xffff_fffb);
     /// All ports but the incoming one.
     pub const ALL: Port = Port(0xffff_fffc);
-    /// To the controller.
+    /// OFPP_CONTROLLER: sends to the controller.
     pub const CONTROLLER: Port = Port(0xffff_fffd);
     /// The bridge's own interface.
     pub const LOCAL: Port = Port(0xffff_fffe);

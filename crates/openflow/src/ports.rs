@@ -1,4 +1,4 @@
-//! What the switch tells of its ports.
+//! Descriptions of ports, and notifications of changes.
 
 use std::fmt;
 
@@ -17,13 +17,13 @@ bitflags! {
     /// How a port was set up.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct PortConfig: u32 {
-        /// Switched off.
+        /// OFPPC_PORT_DOWN: the port is administratively down.
         const PORT_DOWN = 1 << 0;
-        /// What it receives is dropped.
+        /// OFPPC_NO_RECV: received packets are dropped.
         const NO_RECV = 1 << 2;
-        /// What is sent to it is dropped.
+        /// OFPPC_NO_FWD: packets sent to the port are dropped.
         const NO_FWD = 1 << 5;
-        /// What it receives never goes to the controller.
+        /// OFPPC_NO_PACKET_IN: received packets cause no packet-ins.
         const NO_PACKET_IN = 1 << 6;
         /// Any other bit is kept.
         const _ = !0;
@@ -34,7 +34,7 @@ bitflags! {
     /// How a port is.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct PortState: u32 {
-        /// There is no carrier.
+        /// OFPPS_LINK_DOWN: the link has no carrier.
         const LINK_DOWN = 1 << 0;
         /// Spanning tree or the like keeps it shut.
         const BLOCKED = 1 << 1;
@@ -45,39 +45,39 @@ bitflags! {
     }
 }
 
-/// What a port's link can do and does; features are bits of OFPPF_*, speeds are in kilobits a second.
+/// Link properties of an Ethernet port; features are OFPPF_* bits, speeds are in kbps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Ethernet {
-    /// Features in use.
+    /// Features in use (OFPPF_*).
     pub current: u32,
-    /// Features told to the other side.
+    /// Features that the port advertises.
     pub advertised: u32,
-    /// Features there are.
+    /// Features that the port supports.
     pub supported: u32,
-    /// Features the other side told of.
+    /// Features that the peer advertises.
     pub peer: u32,
-    /// Speed in use.
+    /// Current speed in kbps.
     pub current_speed: u32,
-    /// Highest speed there is.
+    /// Maximum speed in kbps.
     pub max_speed: u32,
 }
 
 /// A port: an entry of a port description reply, and the body of a port status message.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct PortDesc {
-    /// Its number.
+    /// OpenFlow number of the port.
     pub port: Port,
-    /// Its MAC address.
+    /// Hardware address of the port.
     pub mac: [u8; 6],
     /// Its name, of at most 15 bytes: a longer one is cut here but not in the database.
     pub name: String,
     /// How it was set up.
     pub config: PortConfig,
-    /// How it is.
+    /// State of the link (OFPPS_*).
     pub state: PortState,
-    /// Its link.
+    /// Link features and speeds, for Ethernet ports.
     pub ethernet: Option<Ethernet>,
-    /// Properties that are not known here.
+    /// Properties that this crate does not know.
     pub unknown: Vec<UnknownProperty>,
 }
 
@@ -152,7 +152,7 @@ impl PortDesc {
     }
 }
 
-/// As much of a name as there is room for.
+/// The name, truncated to fit.
 fn cut(name: &str) -> &str {
     name.get(..name.floor_char_boundary(NAME_LEN - 1)).unwrap_or_default()
 }
@@ -168,9 +168,9 @@ impl fmt::Display for PortDesc {
 /// What happened to a port.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum PortReason {
-    /// It is new.
+    /// OFPPR_ADD: the port was added.
     Add,
-    /// It is gone.
+    /// OFPPR_DELETE: the port was removed.
     Delete,
     /// Something about it changed.
     Modify,
@@ -183,21 +183,21 @@ impl PortReason {
 /// OFPT_PORT_STATUS: something happened to a port.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct PortStatus {
-    /// What happened.
+    /// What happened to the port.
     pub reason: PortReason,
     /// The port, as it is now or was at the end.
     pub desc: PortDesc,
 }
 
 impl PortStatus {
-    /// Writes what follows the message header.
+    /// Encodes the message body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u8(self.reason as u8);
         out.put_zeros(7);
         self.desc.encode(out);
     }
 
-    /// Reads what follows the message header.
+    /// Decodes the message body.
     pub fn decode(reader: &mut Reader<'_>) -> Decoded<Self> {
         let code = reader.u8("port status reason")?;
         let Some(reason) = PortReason::ALL.get(usize::from(code)).copied() else {
@@ -250,7 +250,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_decodes_to_the_same(
+        fn values_survive_encoding_and_decoding(
             port: u32, mac: [u8; 6], name in "[a-z0-9-]{0,15}", bits: [u32; 2], link: Option<[u32; 6]>,
             kind in 1u16.., value in prop::collection::vec(any::<u8>(), 0..20),
         ) {

@@ -2,12 +2,12 @@
 
 use crate::wire::{DecodeError, Decoded, Put, Reader};
 
-/// A property that is not known here, kept as it came.
+/// An unknown property, kept as received.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct UnknownProperty {
-    /// Its type; what that means depends on the message.
+    /// Property type; its meaning depends on the message.
     pub kind: u16,
-    /// What follows its type and length, padding excluded.
+    /// The bytes after type and length, without padding.
     pub value: Vec<u8>,
 }
 
@@ -17,13 +17,13 @@ impl UnknownProperty {
         put_property(out, self.kind, |out| out.put(&self.value));
     }
 
-    /// Keeps what is left of `value`.
+    /// Keeps the rest of `value`.
     pub(crate) fn keep(kind: u16, mut value: Reader<'_>) -> Self {
         UnknownProperty { kind, value: value.rest().to_vec() }
     }
 }
 
-/// Writes one property: `value` writes what follows type and length; the length leaves the padding out.
+/// Writes one property: `value` writes the bytes after type and length; the length excludes the padding.
 pub(crate) fn put_property(out: &mut Vec<u8>, kind: u16, value: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.put_u16(kind);

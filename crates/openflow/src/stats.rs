@@ -8,8 +8,8 @@ use crate::wire::{DecodeError, Decoded, Put, Reader};
 /// The class of the statistics that OpenFlow 1.5 itself defines.
 const CLASS: u16 = 0x8002;
 
-/// The statistics of OpenFlow 1.5: what a flow, or many flows together, have counted. Those of other classes are passed
-/// over: a counter more or less does not change what a flow is.
+/// The statistics of OpenFlow 1.5 (OXS), of one flow or of many. Those of other classes are skipped: they do not change the
+/// identity of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Oxs {
     /// How long the flow exists.
@@ -87,9 +87,9 @@ fn put_tlv(out: &mut Vec<u8>, number: u8, length: u8) {
 /// How many packets and bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Counter {
-    /// Packets.
+    /// Number of packets counted.
     pub packets: u64,
-    /// Bytes.
+    /// Number of bytes counted.
     pub bytes: u64,
 }
 
@@ -112,10 +112,10 @@ impl Counter {
     }
 }
 
-/// What a table has counted: an entry of a table stats reply.
+/// Counters of a table: an entry of a table stats reply.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TableStats {
-    /// Which table.
+    /// Number of the table.
     pub table: u8,
     /// How many flows it has.
     pub active: u32,
@@ -148,10 +148,10 @@ impl TableStats {
     }
 }
 
-/// What a group has counted: an entry of a group stats reply.
+/// Counters of a group: an entry of a group stats reply.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct GroupStats {
-    /// Which group.
+    /// Id of the group.
     pub group: u32,
     /// How many flows and groups lead to it.
     pub ref_count: u32,
@@ -159,7 +159,7 @@ pub struct GroupStats {
     pub total: Counter,
     /// How long it exists.
     pub duration: Duration,
-    /// What each bucket was given, in the order of the buckets.
+    /// Counters of each bucket, in the order of the buckets.
     pub buckets: Vec<Counter>,
 }
 
@@ -202,7 +202,7 @@ pub(crate) fn put_duration(out: &mut Vec<u8>, duration: Duration) {
     out.put_u32(duration.subsec_nanos());
 }
 
-/// Reads seconds and nanoseconds. Of the latter a second has no more than it has: a switch that does not know says -1.
+/// Decodes seconds and nanoseconds. Nanoseconds are limited to one second: -1 means unknown.
 pub(crate) fn read_duration(reader: &mut Reader<'_>) -> Decoded<Duration> {
     let seconds = reader.u32("seconds")?;
     let nanos = reader.u32("nanoseconds")?;
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn statistics_of_another_class_are_passed_over() {
+    fn statistics_of_another_class_are_skipped() {
         let bytes = hex("00000015ffff020500002320098002060400000007000000");
         let oxs = Oxs::decode(&mut Reader::new(&bytes)).unwrap();
         assert_eq!(oxs, Oxs { flow_count: Some(7), ..Oxs::default() });
@@ -272,7 +272,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_decodes_to_the_same(
+        fn values_survive_encoding_and_decoding(
             duration in prop::option::of(durations()), idle_time in prop::option::of(durations()),
             flow_count: Option<u32>, packet_count: Option<u64>, byte_count: Option<u64>,
             table: u8, active: u32, lookups: u64, matched: u64,

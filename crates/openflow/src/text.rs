@@ -1,14 +1,14 @@
-//! What all parsers of ovs-ofctl's syntax share: the error, the splitting into items, numbers.
+//! Shared parts of the parsers of ovs-ofctl's syntax: the error, splitting into items, numbers.
 
 use thiserror::Error;
 
-/// Why a text is not what it should be: the piece, and what is wrong with it.
+/// A syntax error: the piece of text, and the problem.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("`{piece}`: {problem}")]
 pub struct ParseError {
     /// The smallest piece of the input that shows the problem.
     pub piece: String,
-    /// What is wrong with it.
+    /// The problem with the piece.
     pub problem: String,
 }
 
@@ -28,11 +28,11 @@ pub(crate) fn wrong<T>(piece: &str, problem: impl Into<String>) -> Parsed<T> {
 /// How an item's value was attached to its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Value<'a> {
-    /// `key`
+    /// A bare `key`, without value.
     None,
-    /// `key=value` or `key:value`
+    /// The value of `key=value` or `key:value`.
     Text(&'a str),
-    /// `key(value)`
+    /// The value of `key(value)`, parentheses excluded.
     Paren(&'a str),
 }
 
@@ -41,9 +41,9 @@ pub(crate) enum Value<'a> {
 pub(crate) struct Item<'a> {
     /// The whole item, for errors.
     pub(crate) whole: &'a str,
-    /// What stands before `=`, `:` or `(`.
+    /// The text before `=`, `:` or `(`.
     pub(crate) key: &'a str,
-    /// What stands after it.
+    /// The text after the separator, if any.
     pub(crate) value: Value<'a>,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Item<'a> {
 
 /// The largest number a type holds.
 pub(crate) trait Max {
-    /// That number.
+    /// The largest value of the type.
     const MAX: u64;
 }
 impl Max for u8 {
@@ -100,7 +100,7 @@ pub(crate) fn items(text: &str) -> Items<'_> {
     Items { rest: text }
 }
 
-/// Iterator of [`items`].
+/// Iterator returned by [`items`].
 pub(crate) struct Items<'a> {
     rest: &'a str,
 }

@@ -2,13 +2,13 @@
 
 use thiserror::Error;
 
-/// Why bytes could not be read as what they claim to be.
+/// Why bytes could not be decoded.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum DecodeError {
     /// The bytes end before the value does.
     #[error("{what}: needs {needed} more bytes, {left} left")]
     Truncated {
-        /// What was being read.
+        /// The part that was being decoded.
         what: &'static str,
         /// How many bytes the value needs.
         needed: usize,
@@ -18,7 +18,7 @@ pub enum DecodeError {
     /// A length field contradicts the value it belongs to.
     #[error("{what}: length {length} is not possible here")]
     BadLength {
-        /// What was being read.
+        /// The part that was being decoded.
         what: &'static str,
         /// The length that was given.
         length: usize,
@@ -26,7 +26,7 @@ pub enum DecodeError {
     /// A field holds a value that the protocol does not allow there.
     #[error("{what}: value {value:#x} is not allowed")]
     BadValue {
-        /// What was being read.
+        /// The part that was being decoded.
         what: &'static str,
         /// The value that was given.
         value: u64,
@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next byte.
+    /// The next byte; `what` names it in errors.
     pub fn u8(&mut self, what: &'static str) -> Decoded<u8> {
         self.array::<1>(what).map(|[b]| b)
     }
@@ -150,9 +150,9 @@ pub(crate) fn low_u8(value: u128) -> u8 {
 
 /// Appends big-endian values to a buffer.
 pub trait Put {
-    /// Appends one byte.
+    /// Appends a single byte.
     fn put_u8(&mut self, v: u8);
-    /// Appends raw bytes.
+    /// Appends the bytes unchanged.
     fn put(&mut self, bytes: &[u8]);
     /// Appends `n` zero bytes.
     fn put_zeros(&mut self, n: usize);
@@ -161,15 +161,15 @@ pub trait Put {
     /// Overwrites the two bytes at `at`, which must exist.
     fn patch_u16(&mut self, at: usize, v: u16);
 
-    /// Appends two bytes.
+    /// Appends two bytes in network byte order.
     fn put_u16(&mut self, v: u16) {
         self.put(&v.to_be_bytes());
     }
-    /// Appends four bytes.
+    /// Appends four bytes in network byte order.
     fn put_u32(&mut self, v: u32) {
         self.put(&v.to_be_bytes());
     }
-    /// Appends eight bytes.
+    /// Appends eight bytes in network byte order.
     fn put_u64(&mut self, v: u64) {
         self.put(&v.to_be_bytes());
     }

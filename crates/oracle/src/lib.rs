@@ -1,12 +1,12 @@
-//! NetworkPolicies, by the Kubernetes documentation read word for word. For tests only.
+//! An oracle for NetworkPolicies that follows the Kubernetes documentation literally. For tests only.
 //!
-//! *Role.* [`connects`] says whether a connection is allowed. It knows nothing of groups, flows or changes, and looks at everything
-//! each time, so that whoever disagrees with it has something to explain.
+//! *Role.* [`connects`] decides whether a connection is allowed. It knows nothing of groups, flows or changes, and
+//! evaluates everything each time: an implementation that disagrees with it is probably wrong.
 //!
-//! *Invariants.* It shares no code with what it judges but the objects themselves.
+//! *Invariants.* It shares no code with the tested crates but the object types.
 //!
-//! *Not here.* Objects that make no sense: the API server refuses them, and what is done about the others is tested elsewhere. What
-//! cannot be read is nobody's peer.
+//! *Not here.* Invalid objects: the API server rejects most of them, and the others are tested elsewhere. An invalid
+//! peer matches nothing.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,21 +16,21 @@ use types::meta::{IntOrString, LabelSelector, Labels, Protocol};
 use types::network_policy::{NetworkPolicy, PolicyPeer, PolicyPort};
 use types::pod::Pod;
 
-/// What the documentation speaks of.
+/// The objects that decide about a connection.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
-    /// The labels of all namespaces.
+    /// Labels of all Namespaces by name.
     pub namespaces: BTreeMap<String, Labels>,
-    /// The policies.
+    /// All policies of all Namespaces.
     pub policies: Vec<NetworkPolicy>,
 }
 
-/// One end of a connection.
+/// Client or server of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct End<'a> {
-    /// The Pod that it is, if it is one.
+    /// The Pod; `None` for an address outside of the cluster.
     pub pod: Option<&'a Pod>,
-    /// Its address.
+    /// Address of this side, also without a Pod.
     pub ip: IpAddr,
 }
 
@@ -40,13 +40,13 @@ enum Direction {
     Egress,
 }
 
-/// Whether a connection is allowed: going out where it starts, and coming in where it ends.
+/// Whether a connection is allowed: as egress of the client, and as ingress of the server.
 pub fn connects(cluster: &Cluster, from: End<'_>, to: End<'_>, protocol: Protocol, port: u16) -> bool {
     let target = (to, protocol, port);
     allows(cluster, Direction::Egress, from, to, target) && allows(cluster, Direction::Ingress, to, from, target)
 }
 
-/// Whether one direction of a connection is allowed at `end`, whose other end is `other`.
+/// Whether one direction of a connection is allowed at `end`; `other` is the other side.
 fn allows(
     cluster: &Cluster,
     direction: Direction,

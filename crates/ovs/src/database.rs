@@ -1,8 +1,8 @@
-//! A client of an OVSDB server that stays connected, follows a database and runs transactions.
+//! A client of an OVSDB server that stays connected, replicates a database and runs transactions.
 //!
 //! One task owns the connection and the replica. Readers get snapshots ([`Database::snapshot`]) or a stream of changes
-//! ([`Database::changes`]); what the server has committed before it answers a transaction is in the snapshot when
-//! [`Database::transact`] returns.
+//! ([`Database::changes`]). When [`Database::transact`] returns, the snapshot contains all that the server had committed
+//! before its reply.
 
 mod call;
 mod changes;
@@ -27,42 +27,42 @@ pub use self::changes::{Changes, Feed};
 use self::changes::{Publisher, Snapshot};
 use self::task::Task;
 
-/// How many calls wait for the task; further callers wait for their turn.
+/// Calls that wait for the task; further callers block.
 const QUEUE: usize = 64;
 
-/// Where the server is, what is followed, and how patient the client is.
+/// The server, the tables to replicate, and timeouts.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The server's unix socket.
+    /// Path of the server's unix socket.
     pub socket: PathBuf,
-    /// Name of the database.
+    /// Name of the database to replicate.
     pub database: String,
-    /// The tables and columns to follow.
+    /// The tables and columns to replicate.
     pub monitored: Monitored,
-    /// After this long without a word of the server it is probed; after as long again without an answer it is left.
+    /// After this long without data a probe is sent; after as long again without data the connection is closed.
     pub probe_interval: Duration,
-    /// The shortest and the longest delay before a new attempt to connect.
+    /// Minimum and maximum of the reconnect backoff.
     pub reconnect: (Duration, Duration),
-    /// How long a transaction may take altogether, unless its caller says otherwise.
+    /// Default timeout of a transaction, including the wait for a connection.
     pub transact_timeout: Duration,
-    /// The longest message that is accepted.
+    /// Maximum length of a message from the server.
     pub max_message: usize,
-    /// How many batches of changes a slow reader may be behind before it has to start over from a snapshot.
+    /// Batches of changes that are kept for a slow reader; after more, it has to start over from a snapshot.
     pub change_backlog: usize,
 }
 
-/// How the connection is.
+/// State of the connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// Connecting, or waiting for the first rows.
+    /// Connecting, or waiting for the initial rows.
     Connecting,
-    /// The replica follows the server.
+    /// The replica is up to date.
     Connected,
-    /// Not connected; the replica is as it was.
+    /// Not connected; the replica keeps its last rows.
     Waiting {
         /// Why the last attempt or connection ended.
         reason: String,
-        /// When the next attempt is made, from the time of this status on.
+        /// Delay of the next attempt, counted from this status.
         retry_in: Duration,
     },
 }
@@ -79,7 +79,7 @@ pub struct Database {
 }
 
 impl Config {
-    /// The Open_vSwitch database at `socket`, all typed tables, and patience for a local server.
+    /// The `Open_vSwitch` database at `socket`, all typed tables, and timeouts for a local server.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self {
             socket: socket.into(),
@@ -95,7 +95,7 @@ impl Config {
 }
 
 impl Database {
-    /// Starts the client on the current runtime; it connects when it can.
+    /// Starts the client on the current runtime; it connects in the background.
     pub fn connect(config: Config) -> Self {
         let (calls, queue) = mpsc::channel(QUEUE);
         let (status_sender, status) = watch::channel(Status::Connecting);
@@ -105,12 +105,12 @@ impl Database {
         Self { calls, snapshot, changes, status, transact_timeout, task }
     }
 
-    /// Runs a transaction and returns one result per operation; see [`Database::transact_within`].
+    /// Runs a transaction with the default timeout and returns one result per operation.
     pub async fn transact(&self, transaction: Transaction) -> Result<Vec<OperationResult>, TransactError> {
         self.transact_within(transaction, self.transact_timeout).await
     }
 
-    /// Runs a transaction; while there is no connection, waits for one up to `timeout` altogether.
+    /// Runs a transaction; `timeout` includes the wait for a connection.
     ///
     /// The transaction is sent at most once. If the returned future is dropped it may or may not be sent.
     pub async fn transact_within(
@@ -120,7 +120,7 @@ impl Database {
     ) -> Result<Vec<OperationResult>, TransactError> {
         let (call, ticket, answer) = Call::new(transaction);
         if self.calls.capacity() == 0 {
-            debug!("{QUEUE} transactions wait to be sent; one more waits for its turn");
+            debug!("transaction queue is full: {QUEUE} wait to be sent");
         }
         let answered = async {
             self.calls.send(call).await.ok()?;
@@ -134,17 +134,17 @@ impl Database {
         Err(ticket.give_up(reason.to_string()))
     }
 
-    /// The rows as of now, or as of when the connection was lost; `None` until they first arrived.
+    /// The current rows, or those before the connection was lost; `None` before the initial rows arrived.
     pub fn snapshot(&self) -> Option<Arc<Replica>> {
         self.snapshot.borrow().as_ref().map(|snapshot| snapshot.replica.clone())
     }
 
-    /// The rows as soon as they first arrived; `None` if the client ended before.
+    /// Waits for the initial rows; `None` if the client ended before.
     pub async fn synced(&self) -> Option<Arc<Replica>> {
         self.wait_for(|_| true).await
     }
 
-    /// The first snapshot that passes the test; `None` if the client ended before.
+    /// Waits for a snapshot that passes the test; `None` if the client ended before.
     pub async fn wait_for(&self, mut test: impl FnMut(&Replica) -> bool) -> Option<Arc<Replica>> {
         let mut snapshots = self.snapshot.clone();
         let passes = |snapshot: &Option<Snapshot>| snapshot.as_ref().is_some_and(|snapshot| test(&snapshot.replica));
@@ -152,12 +152,12 @@ impl Database {
         found.as_ref().map(|snapshot| snapshot.replica.clone())
     }
 
-    /// A stream that starts with all rows and goes on with what changes.
+    /// A stream that starts with all rows and continues with changes.
     pub fn changes(&self) -> Changes {
         Changes::new(self.snapshot.clone(), self.changes.upgrade().map(|sender| sender.subscribe()))
     }
 
-    /// How the connection is, to be looked at or waited for.
+    /// The state of the connection, to read or to wait for.
     pub fn status(&self) -> watch::Receiver<Status> {
         self.status.clone()
     }

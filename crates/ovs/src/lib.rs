@@ -1,13 +1,14 @@
 //! Connections to ovsdb-server and ovs-vswitchd: the only crate with a socket to either.
 //!
-//! *Role.* Carries values of the codec crates over unix sockets: [`switch`] speaks OpenFlow with a bridge, [`database`]
-//! follows a database and runs transactions, [`unixctl`] asks a daemon what `ovs-appctl` would.
+//! *Role.* Carries values of the codec crates over unix sockets: [`switch`] is an OpenFlow client of a bridge,
+//! [`database`] replicates a database and runs transactions, [`unixctl`] sends the commands of `ovs-appctl` to a daemon.
 //!
-//! *Invariants.* A connection that is lost comes back by itself, for ever, and says what it waits for. Each call ends: in an
-//! answer, or in an error that tells whether the outcome is unknown. Every queue is bounded, and says so when it is full.
+//! *Invariants.* A client reconnects until it is dropped, and its status has the reason of the last failure. Each call ends
+//! in a reply, or in an error that tells whether the outcome is unknown. Every queue is bounded, and logs when it is full.
 //! A dropped handle ends its task.
 //!
-//! *Not here.* What is on the wire (crates `ovsdb` and `openflow`), and what to ask for (crate `node`).
+//! *Not here.* The encoding of messages (crates `ovsdb` and `openflow`); which flows to install (crate `node`), and when to
+//! send them and which rows to write (the agent, `engine.rs`, `bridge.rs` and `ports.rs`).
 
 pub mod backoff;
 pub mod database;

@@ -1,9 +1,9 @@
 //! A client of a bridge's OpenFlow socket that stays connected.
 //!
-//! One task owns the connection that small requests share and by which the switch speaks up unasked ([`Events`]). What is
-//! large has a connection of its own: a bundle ([`Switch::commit`]), so that one which is given up half-way is forgotten by
-//! the switch together with its connection, and a dump ([`Switch::dump_flows`]), so that a slow reader slows down nobody
-//! else and the switch's answer is never held in memory whole.
+//! One task owns the connection for small requests and for asynchronous messages of the switch ([`Events`]). Large
+//! transfers have a connection of their own: a bundle ([`Switch::commit`]), as the switch discards an abandoned one
+//! together with its connection; and a dump ([`Switch::dump_flows`]), so that a slow reader delays no other request and the reply is never in
+//! memory as a whole.
 
 mod bundle;
 mod connection;
@@ -23,7 +23,7 @@ use openflow::flow::{FlowRequest, FlowStats};
 use openflow::group::{ALL_GROUPS, Group};
 use openflow::message::Message;
 use openflow::multipart::{MultipartRequest, ReplyBody};
-use openflow::packet::PacketInFormat;
+use openflow::packet::{PacketIn2, PacketInFormat};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -33,33 +33,52 @@ pub use self::events::{Event, Events};
 use self::pending::{Answer, Call};
 use self::task::Task;
 
-/// How many calls wait for the task; further callers wait for their turn.
+/// Calls that wait for the task; further callers block.
 const QUEUE: usize = 64;
 
-/// Where the switch is, and how patient the client is.
+/// The bridge, and timeouts.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The bridge's management socket, `NAME.mgmt`.
+    /// Path of the bridge's management socket, `NAME.mgmt`.
     pub socket: PathBuf,
-    /// Sent on every new connection before anything else: which messages the switch sends unasked, and in which form.
+    /// Sent first on every connection: selects the asynchronous messages of the switch, and their format.
     pub setup: Vec<Message>,
-    /// After this long without a word of the switch it is probed; after as long again without an answer it is left.
+    /// After this long without data a probe is sent; after as long again without data the connection is closed.
     pub probe_interval: Duration,
-    /// How long the switch may take to answer: a request altogether, a bundle or a dump from one sign of life to the next.
+    /// Timeout of a request; of a bundle or a dump, the longest time without data.
     pub timeout: Duration,
-    /// The shortest and the longest delay before a new attempt to connect.
+    /// Minimum and maximum of the reconnect backoff.
     pub reconnect: (Duration, Duration),
-    /// How many events may wait to be read; further ones are lost, and a mark says so.
+    /// Events that may wait to be read; further ones are dropped, and [`Event::Missed`] takes their place.
     pub event_backlog: usize,
+    /// Where packets of the switch go. They are no events then: as many as there may be, no event is lost for them.
+    pub packets: Option<PacketSink>,
+}
+
+/// What takes packets of the switch. It must not wait.
+#[derive(Clone)]
+pub struct PacketSink(Arc<dyn Fn(Box<PacketIn2>) + Send + Sync>);
+
+impl PacketSink {
+    /// Calls `take` for every packet.
+    pub fn new(take: impl Fn(Box<PacketIn2>) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(take))
+    }
+}
+
+impl std::fmt::Debug for PacketSink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PacketSink")
+    }
 }
 
 impl Config {
-    /// The usual patience for the bridge behind `socket`.
+    /// The bridge behind `socket`, and timeouts for a local switch.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self {
             socket: socket.into(),
             setup: vec![
-                // Open vSwitch sends nothing unasked to a connection that does not say how much of a packet it wants.
+                // Open vSwitch sends asynchronous messages only to connections that set the length of packets.
                 Message::SetConfig(SwitchConfig::WHOLE_PACKETS),
                 Message::SetPacketInFormat(PacketInFormat::Nxt2),
             ],
@@ -67,27 +86,28 @@ impl Config {
             timeout: Duration::from_secs(30),
             reconnect: (Duration::from_millis(50), Duration::from_secs(2)),
             event_backlog: 4096,
+            packets: None,
         }
     }
 }
 
-/// How the connection is.
+/// State of the connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// Connecting, or shaking hands.
+    /// Connecting, or in the handshake.
     Connecting,
-    /// Connected.
+    /// Connected, and the handshake is complete.
     Up {
-        /// Which connection this is, from 1; another number is another connection.
+        /// Number of the connection, from 1.
         epoch: u64,
-        /// What the switch said of itself.
+        /// The switch's features reply.
         features: Features,
     },
-    /// Not connected.
+    /// Not connected; the next attempt is scheduled.
     Waiting {
         /// Why the last attempt or connection ended.
         reason: String,
-        /// When the next attempt is made, from the time of this status on.
+        /// Delay of the next attempt, counted from this status.
         retry_in: Duration,
     },
 }
@@ -113,22 +133,22 @@ impl Drop for Shared {
 }
 
 impl Switch {
-    /// Starts a client, which connects by itself, and the stream of what the switch says unasked.
+    /// Starts a client, which connects in the background, with the stream of its events.
     pub fn start(config: Config) -> (Switch, Events) {
         let config = Arc::new(config);
         let (calls, queue) = mpsc::channel(QUEUE);
-        let (status, seen) = watch::channel(Status::Connecting);
+        let (status, status_reader) = watch::channel(Status::Connecting);
         let (sender, events) = events::channel(config.event_backlog);
         let task = tokio::spawn(Task::new(Arc::clone(&config), queue, status, sender).run());
-        (Switch { shared: Arc::new(Shared { config, calls, status: seen, task }) }, events)
+        (Switch { shared: Arc::new(Shared { config, calls, status: status_reader, task }) }, events)
     }
 
-    /// How the connection is; the receiver is told of every change.
+    /// The state of the connection, to read or to wait for.
     pub fn status(&self) -> watch::Receiver<Status> {
         self.shared.status.clone()
     }
 
-    /// Waits until the switch is connected: which connection it is, and what the switch is.
+    /// Waits for a connection; returns its number and the switch's features.
     pub async fn up(&self) -> Result<(u64, Features), RequestError> {
         let mut status = self.status();
         let up = status.wait_for(|s| matches!(s, Status::Up { .. })).await.map_err(|_| RequestError::Stopped)?;
@@ -138,7 +158,7 @@ impl Switch {
         }
     }
 
-    /// Sends a request that one message answers.
+    /// Sends a request and returns its reply, a single message.
     pub async fn request(&self, message: Message) -> Result<Message, RequestError> {
         match self.call(|reply| Call::Request { message, reply }).await? {
             Answer::Message(message) => Ok(message),
@@ -146,7 +166,7 @@ impl Switch {
         }
     }
 
-    /// Sends messages that nothing answers, and waits until the switch has carried them out or refused one.
+    /// Sends messages without replies, and waits until the switch has processed all of them; fails if it rejected one.
     pub async fn apply(&self, messages: Vec<Message>) -> Result<(), RequestError> {
         match self.call(|reply| Call::Apply { messages, reply }).await? {
             Answer::Done => Ok(()),
@@ -154,8 +174,8 @@ impl Switch {
         }
     }
 
-    /// Asks for something small that may come in parts. For flows and groups see [`Switch::dump_flows`] and
-    /// [`Switch::dump_groups`].
+    /// Sends a multipart request and returns all parts of the reply. For flows and groups, which may be many, see
+    /// [`Switch::dump_flows`] and [`Switch::dump_groups`].
     pub async fn multipart(&self, request: MultipartRequest) -> Result<Vec<ReplyBody>, RequestError> {
         match self.call(|reply| Call::Multipart { request, reply }).await? {
             Answer::Parts(parts) => Ok(parts),
@@ -163,7 +183,7 @@ impl Switch {
         }
     }
 
-    /// Carries out all messages at one instant, or none of them.
+    /// Applies all messages atomically, or none of them.
     pub async fn commit<I>(&self, messages: I) -> Result<(), BundleError>
     where
         I: IntoIterator<Item: Bundled>,
@@ -171,7 +191,7 @@ impl Switch {
         bundle::commit(&self.shared.config, messages).await
     }
 
-    /// Lists flows as they come.
+    /// Lists flows as a stream.
     pub async fn dump_flows(&self, request: FlowRequest) -> Result<Dump<FlowStats>, RequestError> {
         Dump::start(&self.shared.config, MultipartRequest::Flow(request), |body| match body {
             ReplyBody::Flow(flows) => Some(flows),
@@ -180,7 +200,7 @@ impl Switch {
         .await
     }
 
-    /// Lists groups as they come.
+    /// Lists groups as a stream.
     pub async fn dump_groups(&self) -> Result<Dump<Group>, RequestError> {
         Dump::start(&self.shared.config, MultipartRequest::GroupDesc(ALL_GROUPS), |body| match body {
             ReplyBody::GroupDesc(groups) => Some(groups),

@@ -5,6 +5,7 @@ mod coverage;
 mod fields;
 
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,6 +22,11 @@ pub use self::coverage::{Counter, Coverage};
 
 /// How much is read at once.
 const CHUNK: usize = 64 << 10;
+/// Calls that are sent before the first answer is read: their answers fit into a socket's buffer, so neither side waits.
+const PIPELINED: usize = 64;
+const FLUSH: &str = "dpctl/flush-conntrack";
+/// How often connections are listed until all that should be forgotten are.
+const ATTEMPTS: usize = 3;
 
 /// Why a call has no result.
 #[derive(Debug, Error)]
@@ -89,7 +95,7 @@ pub enum UnixctlError {
     },
 }
 
-/// A daemon's control socket and the patience to use it with.
+/// A daemon's control socket, with the timeout of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Control {
     socket: PathBuf,
@@ -106,12 +112,24 @@ impl UnixctlError {
     }
 }
 
+/// How full the table of connections is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ConntrackLoad {
+    /// Connections that are tracked.
+    pub connections: u64,
+    /// How many there can be.
+    pub limit: u64,
+}
+
 /// Calls a command of the daemon behind `socket` and returns the text that it answers.
 pub async fn call(socket: &Path, command: &str, args: &[&str], timeout: Duration) -> Result<String, UnixctlError> {
-    match tokio::time::timeout(timeout, exchange(socket, command, args)).await {
-        Ok(outcome) => outcome,
-        Err(_) => Err(UnixctlError::TimedOut { command: command.to_owned(), socket: socket.to_owned(), timeout }),
-    }
+    let args = args.iter().map(|&arg| arg.to_owned()).collect();
+    let mut outcomes = Control::new(socket, timeout).calls(command, &[args]).await?;
+    let ended = || {
+        let (command, socket) = (command.to_owned(), socket.to_owned());
+        Err(UnixctlError::Io { command, socket, source: io::ErrorKind::UnexpectedEof.into() })
+    };
+    outcomes.pop().unwrap_or_else(ended)
 }
 
 /// The control socket of a daemon, from the pidfile in its run directory.
@@ -164,23 +182,114 @@ impl Control {
         text.lines().filter(|line| !line.is_empty()).map(entry).collect()
     }
 
-    /// Forgets the connections of a zone that match both tuples; a tuple that says nothing matches every connection.
+    /// Waits until the datapath does what flows say that the switch holds now: it may use what it has cached for a moment after
+    /// they have changed. That takes half a second or a whole one.
+    pub async fn revalidated(&self) -> Result<(), UnixctlError> {
+        // The round that ends first may have begun before the flows were changed.
+        for _ in 0..2 {
+            self.call("revalidator/wait", &[]).await?;
+        }
+        Ok(())
+    }
+
+    /// Forgets the connections of a zone that match both tuples; a tuple that says nothing matches every connection. The switch
+    /// must have one datapath: Open vSwitch 3.1 takes the name of one for a tuple here.
     pub async fn conntrack_flush(
         &self,
-        datapath: Option<&str>,
         zone: Option<u16>,
         original: &ConntrackMatch,
         reply: &ConntrackMatch,
     ) -> Result<(), UnixctlError> {
         let zone = zone.map(|zone| format!("zone={zone}"));
         let (original, reply) = (original.to_string(), reply.to_string());
-        let mut args: Vec<_> = datapath.into_iter().chain(zone.as_deref()).collect();
+        let mut args: Vec<_> = zone.as_deref().into_iter().collect();
         match (original.as_str(), reply.as_str()) {
             ("", "") => {}
             (original, "") => args.push(original),
             (original, reply) => args.extend([original, reply]),
         }
-        self.call("dpctl/flush-conntrack", &args).await.map(drop)
+        self.call(FLUSH, &args).await.map(drop)
+    }
+
+    /// Forgets all connections of an address, in all zones: those that it began, and those in which it answers, whatever
+    /// address they were sent to. Of IPv6 only those of TCP, UDP and SCTP; see [`ConntrackEntry::is_flushable`].
+    pub async fn conntrack_flush_address(&self, ip: IpAddr) -> Result<(), UnixctlError> {
+        let protocols: &[Option<u8>] = if ip.is_ipv4() { &[None] } else { &[Some(6), Some(17), Some(132)] };
+        let matching = |protocol: &Option<u8>| {
+            let of = ConntrackMatch { src: Some(ip), protocol: *protocol, ..ConntrackMatch::default() }.to_string();
+            [vec![of.clone()], vec![String::new(), of]]
+        };
+        let calls: Vec<Vec<String>> = protocols.iter().flat_map(matching).collect();
+        for outcome in self.calls(FLUSH, &calls).await? {
+            match outcome {
+                // The switch looks for connections and stops at the first that has expired meanwhile: others are still there.
+                Err(refused @ UnixctlError::Refused { .. }) => return self.conntrack_flush_each(ip, refused).await,
+                outcome => drop(outcome?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets all connections of an address one by one.
+    async fn conntrack_flush_each(&self, ip: IpAddr, refused: UnixctlError) -> Result<(), UnixctlError> {
+        let is_its = |entry: &ConntrackEntry| entry.original.src == ip || entry.reply.src == ip;
+        for _ in 0..ATTEMPTS {
+            let mut its = self.conntrack_dump(None, None).await?;
+            its.retain(|entry| is_its(entry) && entry.is_flushable());
+            if its.is_empty() {
+                return Ok(());
+            }
+            self.conntrack_flush_entries(&its).await?;
+        }
+        Err(refused)
+    }
+
+    /// Forgets those of these connections that can be; how many there still were. One that has ended by itself keeps no other one.
+    pub async fn conntrack_flush_entries(&self, entries: &[ConntrackEntry]) -> Result<usize, UnixctlError> {
+        let mut forgotten = 0;
+        for chunk in entries.chunks(PIPELINED) {
+            let args = |entry: &ConntrackEntry| vec![format!("zone={}", entry.zone), entry.exactly().to_string()];
+            let calls = chunk.iter().filter(|entry| entry.is_flushable()).map(args).collect::<Vec<_>>();
+            for outcome in self.calls(FLUSH, &calls).await? {
+                match outcome {
+                    Ok(_) => forgotten += 1,
+                    Err(UnixctlError::Refused { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(forgotten)
+    }
+
+    /// How many connections are tracked, and how many there can be.
+    pub async fn conntrack_load(&self, datapath: Option<&str>) -> Result<ConntrackLoad, UnixctlError> {
+        let number = async |command: &str| {
+            let args: Vec<_> = datapath.into_iter().collect();
+            let text = self.call(command, &args).await?;
+            text.trim().parse::<u64>().map_err(|_| unreadable(command, &text))
+        };
+        let connections = number("dpctl/ct-get-nconns").await?;
+        Ok(ConntrackLoad { connections, limit: number("dpctl/ct-get-maxconns").await? })
+    }
+
+    /// Sets how many connections can be tracked.
+    pub async fn conntrack_limit(&self, datapath: Option<&str>, limit: u64) -> Result<(), UnixctlError> {
+        let limit = limit.to_string();
+        let args: Vec<_> = datapath.into_iter().chain([limit.as_str()]).collect();
+        self.call("dpctl/ct-set-maxconns", &args).await.map(drop)
+    }
+
+    /// Calls a command many times over one connection, without waiting for one answer before the next call; an outcome for each.
+    async fn calls(
+        &self,
+        command: &str,
+        args: &[Vec<String>],
+    ) -> Result<Vec<Result<String, UnixctlError>>, UnixctlError> {
+        let (socket, timeout) = (&self.socket, self.timeout);
+        match tokio::time::timeout(timeout, exchange(socket, command, args)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(UnixctlError::TimedOut { command: command.to_owned(), socket: socket.clone(), timeout }),
+        }
     }
 
     /// How often things have happened in the daemon; what happened in the last seconds may not be counted yet.
@@ -190,36 +299,47 @@ impl Control {
     }
 }
 
-async fn exchange(socket: &Path, command: &str, args: &[&str]) -> Result<String, UnixctlError> {
+async fn exchange(
+    socket: &Path,
+    command: &str,
+    calls: &[Vec<String>],
+) -> Result<Vec<Result<String, UnixctlError>>, UnixctlError> {
     let io = |source| UnixctlError::Io { command: command.to_owned(), socket: socket.to_owned(), source };
     let decode = |source| UnixctlError::Decode { command: command.to_owned(), source };
     let mut stream = UnixStream::connect(socket).await.map_err(io)?;
-    let request = Request::new(0, command, args.iter().map(|&arg| arg.into()).collect());
-    stream.write_all(&Message::from(request).to_bytes()).await.map_err(io)?;
+    let mut requests = Vec::new();
+    for args in calls {
+        let request = Request::new(0, command, args.iter().map(|arg| arg.as_str().into()).collect());
+        requests.extend(Message::from(request).to_bytes());
+    }
+    stream.write_all(&requests).await.map_err(io)?;
     let mut framer = Framer::default();
     let mut chunk = vec![0; CHUNK];
-    let answer = loop {
+    let mut outcomes = Vec::with_capacity(calls.len());
+    while outcomes.len() < calls.len() {
         let next = framer.next_value();
-        if let Some(answer) = next.map_err(|source| UnixctlError::Frame { command: command.to_owned(), source })? {
-            break answer;
-        }
-        match stream.read(&mut chunk).await.map_err(io)? {
-            0 => return Err(io(io::ErrorKind::UnexpectedEof.into())),
-            n => framer.push(chunk.get(..n).unwrap_or_default()),
-        }
-    };
-    match Message::decode(answer).map_err(decode)? {
-        Message::Response(response) => match response.outcome {
-            Ok(Value::String(text)) => Ok(text),
-            Ok(Value::Null) => Ok(String::new()),
-            Ok(other) => Err(decode(DecodeError::unexpected("text", &other))),
-            Err(error) => {
-                let message = error.as_str().map_or_else(|| error.to_string(), |text| text.trim_end().to_owned());
-                Err(UnixctlError::Refused { command: command.to_owned(), message })
+        let next = next.map_err(|source| UnixctlError::Frame { command: command.to_owned(), source })?;
+        let Some(answer) = next else {
+            match stream.read(&mut chunk).await.map_err(io)? {
+                0 => return Err(io(io::ErrorKind::UnexpectedEof.into())),
+                n => framer.push(chunk.get(..n).unwrap_or_default()),
             }
-        },
-        other => Err(decode(DecodeError::unexpected("a response", &other.encode()))),
+            continue;
+        };
+        outcomes.push(match Message::decode(answer).map_err(decode)? {
+            Message::Response(response) => match response.outcome {
+                Ok(Value::String(text)) => Ok(text),
+                Ok(Value::Null) => Ok(String::new()),
+                Ok(other) => Err(decode(DecodeError::unexpected("text", &other))),
+                Err(error) => {
+                    let message = error.as_str().map_or_else(|| error.to_string(), |text| text.trim_end().to_owned());
+                    Err(UnixctlError::Refused { command: command.to_owned(), message })
+                }
+            },
+            other => Err(decode(DecodeError::unexpected("a response", &other.encode()))),
+        });
     }
+    Ok(outcomes)
 }
 
 fn unreadable(command: &str, line: &str) -> UnixctlError {

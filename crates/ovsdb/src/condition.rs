@@ -1,47 +1,47 @@
-//! Choosing rows.
+//! Conditions that select rows.
 
 use serde_json::{Value, json};
 
 use crate::value::{Datum, NamedUuid, RowRef, Uuid};
 
-/// How a column is compared with a value.
+/// The function of a condition, with its name in RFC 7047.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Function {
-    /// Less; numbers only.
+    /// `<`, for columns of numbers.
     Less,
-    /// Less or equal; numbers only.
+    /// `<=`, for columns of numbers.
     LessOrEqual,
-    /// The same value.
+    /// `==`: the column has this value.
     Equal,
-    /// Another value.
+    /// `!=`: the column has another value.
     NotEqual,
-    /// Greater or equal; numbers only.
+    /// `>=`, for columns of numbers.
     GreaterOrEqual,
-    /// Greater; numbers only.
+    /// `>`, for columns of numbers.
     Greater,
-    /// Holds all the given elements.
+    /// `includes`: the column has all of these elements.
     Includes,
-    /// Holds none of the given elements.
+    /// `excludes`: the column has none of these elements.
     Excludes,
 }
 
-/// One test of a row.
+/// One condition on a row.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Condition {
-    /// The column that is looked at.
+    /// Name of the column to compare.
     pub column: String,
-    /// How it is compared.
+    /// How the column is compared with the value.
     pub function: Function,
-    /// With what.
+    /// The value to compare with.
     pub value: Datum,
 }
 
-/// The rows of a table that pass every one of these tests.
+/// The rows of a table that meet all of these conditions.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Where(Vec<Condition>);
 
 impl Function {
-    /// The function on the wire.
+    /// The name of the function in RFC 7047.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Less => "<",
@@ -57,37 +57,37 @@ impl Function {
 }
 
 impl Condition {
-    /// A test of a column.
+    /// A condition on a column.
     pub fn new(column: &str, function: Function, value: impl Into<Datum>) -> Self {
         Self { column: column.to_owned(), function, value: value.into() }
     }
 
-    /// Passes where the column has this value.
+    /// Selects rows in which the column has this value.
     pub fn equal(column: &str, value: impl Into<Datum>) -> Self {
         Self::new(column, Function::Equal, value)
     }
 
-    /// Passes where the column holds all these elements.
+    /// Selects rows in which the column has all of these elements.
     pub fn includes(column: &str, value: impl Into<Datum>) -> Self {
         Self::new(column, Function::Includes, value)
     }
 
-    /// The condition as JSON.
+    /// Encodes the condition as JSON.
     pub fn encode(&self) -> Value {
         json!([self.column, self.function.as_str(), self.value.encode()])
     }
 }
 
 impl Where {
-    /// Every row of the table.
+    /// Selects every row of the table.
     pub const EVERY_ROW: Self = Self(vec![]);
 
-    /// The rows with this name.
+    /// Selects rows by the column `name`.
     pub fn named(name: &str) -> Self {
         Condition::equal("name", name).into()
     }
 
-    /// The tests as JSON.
+    /// Encodes the conditions as JSON.
     pub fn encode(&self) -> Value {
         self.0.iter().map(Condition::encode).collect()
     }

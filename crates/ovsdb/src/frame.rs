@@ -1,53 +1,53 @@
-//! Cutting a byte stream into JSON values.
+//! Splits a byte stream into JSON values.
 //!
 //! OVS sends JSON objects back to back with nothing between them, so the end of a message is found by counting brackets
-//! outside of strings. Each byte is looked at once here and once by the JSON parser, however the stream is chunked.
+//! outside of strings. Each byte is read once here and once by the JSON parser, however the stream is chunked.
 
 use serde_json::Value;
 use thiserror::Error;
 
-/// Largest message accepted unless told otherwise: a dump of some hundred thousand rows or connections fits.
+/// Default limit for a message: large enough for some hundred thousand rows or connections.
 pub const DEFAULT_MAX_MESSAGE: usize = 64 << 20;
 
-/// How deep arrays and objects may nest; OVSDB itself needs less than ten.
+/// Maximum nesting of arrays and objects; OVSDB itself needs less than ten.
 pub const MAX_DEPTH: usize = 100;
 
-/// Why a stream cannot be followed any further; offsets count from the first byte ever pushed.
+/// Why a stream cannot be read any further; offsets count from its first byte.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum FrameError {
-    /// A message is longer than the framer was told to accept.
+    /// A message is longer than the limit.
     #[error("message that starts at byte {offset} is longer than the limit of {limit} bytes")]
     TooLong {
-        /// Where the message starts.
+        /// Offset of the message's first byte.
         offset: u64,
-        /// The limit that was passed.
+        /// The limit of the framer.
         limit: usize,
     },
     /// Arrays and objects nest deeper than [`MAX_DEPTH`].
     #[error("message that starts at byte {offset} nests deeper than {MAX_DEPTH} levels")]
     TooDeep {
-        /// Where the message starts.
+        /// Offset of the message's first byte.
         offset: u64,
     },
-    /// A message starts with something else than an object or an array, so its end could not be told.
+    /// A message is neither an object nor an array, so its end cannot be found.
     #[error("byte {byte:#04x} at {offset} does not start a JSON object or array")]
     NoMessage {
-        /// Where the byte is.
+        /// Offset of the byte.
         offset: u64,
-        /// The byte.
+        /// The first byte of the message.
         byte: u8,
     },
-    /// A message is not JSON.
-    #[error("message that starts at byte {offset} is not JSON: {reason}")]
+    /// A message is invalid JSON.
+    #[error("message that starts at byte {offset} is not valid JSON: {reason}")]
     NotJson {
-        /// Where the message starts.
+        /// Offset of the message's first byte.
         offset: u64,
-        /// What the JSON parser said.
+        /// The error of the JSON parser.
         reason: String,
     },
 }
 
-/// Where in the syntax the next byte stands.
+/// The syntactic position of the next byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Scan {
     Between,
@@ -58,13 +58,13 @@ enum Scan {
 
 /// Collects chunks of a stream and yields the JSON values in it.
 ///
-/// The first error is final: a stream that lost its place is only good for closing.
+/// The first error is final: the rest of the stream cannot be split.
 #[derive(Clone, Debug)]
 pub struct Framer {
     buffer: Vec<u8>,
     /// First byte of the buffer that is not part of a yielded message.
     start: usize,
-    /// First byte of the buffer that was not looked at yet.
+    /// First byte of the buffer that was not scanned yet.
     scanned: usize,
     /// Offset in the stream of the buffer's first byte.
     dropped: u64,
@@ -80,12 +80,12 @@ impl Default for Framer {
 }
 
 impl Framer {
-    /// A framer that refuses messages longer than `max_message` bytes.
+    /// A framer that rejects messages longer than `max_message` bytes.
     pub fn new(max_message: usize) -> Self {
         Self { buffer: vec![], start: 0, scanned: 0, dropped: 0, scan: Scan::Between, max_message, failed: None }
     }
 
-    /// Takes the next bytes of the stream; call [`Framer::next_value`] until it has nothing more before pushing again.
+    /// Appends bytes of the stream. Before the next call, call [`Framer::next_value`] until it returns `None`.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.failed.is_some() {
             return;
@@ -112,7 +112,7 @@ impl Framer {
         next
     }
 
-    /// How many bytes of an unfinished message are held.
+    /// The number of buffered bytes of an incomplete message.
     pub fn pending(&self) -> usize {
         self.buffer.len() - self.start.min(self.buffer.len())
     }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_at_the_limit_passes_and_one_byte_more_does_not() {
+    fn a_message_at_the_limit_is_accepted_and_one_byte_more_is_not() {
         let mut framer = Framer::new(8);
         framer.push(br#"{"a":12}"#);
         assert_eq!(framer.next_value().unwrap(), Some(json!({"a": 12})));

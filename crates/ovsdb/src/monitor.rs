@@ -1,4 +1,4 @@
-//! Asking a server for tables and their changes: `monitor_cond_since`, its reply, and `update3`.
+//! Monitors of tables: `monitor_cond_since`, its reply, and the notification `update3`.
 
 use std::collections::BTreeMap;
 
@@ -10,53 +10,53 @@ use crate::schema::{ColumnType, DatabaseSchema};
 use crate::tables::TypedRow;
 use crate::value::{DecodeError, Decoded, Row, Uuid, decode_row, encode_row, object};
 
-/// The method that starts a monitor.
+/// Name of the method that starts a monitor.
 pub const MONITOR_COND_SINCE: &str = "monitor_cond_since";
 
-/// The method that ends a monitor; its only parameter is the monitor's id.
+/// Name of the method that ends a monitor; its only parameter is the monitor's id.
 pub const MONITOR_CANCEL: &str = "monitor_cancel";
 
-/// Which tables, columns and rows are followed.
+/// The tables, columns and rows to monitor.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Monitored {
     tables: BTreeMap<String, MonitoredTable>,
 }
 
-/// Which columns and rows of a table are followed.
+/// The columns and rows of a table to monitor.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MonitoredTable {
     columns: BTreeMap<String, ColumnType>,
     conditions: Option<Vec<Condition>>,
 }
 
-/// The answer to `monitor_cond_since`.
+/// The reply to `monitor_cond_since`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MonitorReply {
-    /// Whether the server still knew the transaction asked for, so that `updates` are those since; else all rows.
+    /// Whether the server still knew the requested transaction: `updates` are the changes since then, else all rows.
     pub found: bool,
-    /// The transaction up to which the updates go.
+    /// The transaction after the updates.
     pub last: Uuid,
-    /// What changed, or all there is.
+    /// The changes, or all rows.
     pub updates: TableUpdates,
 }
 
-/// The `update3` notification.
+/// The notification `update3`: changed rows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Update {
     /// The id that the monitor was started with.
     pub monitor: Value,
     /// The transaction that made the change.
     pub last: Uuid,
-    /// What changed.
+    /// The changed rows, by table.
     pub updates: TableUpdates,
 }
 
-/// What a server says about its monitors without being asked.
+/// A notification of the server about a monitor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MonitorNotice {
-    /// Rows changed.
+    /// Rows of monitored tables changed.
     Update(Update),
-    /// The monitor ended, because its database goes away or changes its schema.
+    /// The monitor ended, as its database is removed or converted to another schema.
     Cancelled {
         /// The id that the monitor was started with.
         monitor: Value,
@@ -67,50 +67,50 @@ pub enum MonitorNotice {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableUpdates(pub BTreeMap<String, BTreeMap<Uuid, RowUpdate>>);
 
-/// How a row changed.
+/// The change of one row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RowUpdate {
-    /// It was there before the monitor; columns with their default value are left out.
+    /// The row existed before the monitor; columns with their default value are omitted.
     Initial(Row),
-    /// It is new; columns with their default value are left out.
+    /// The row is new; columns with their default value are omitted.
     Insert(Row),
     /// Only these columns changed; see [`ColumnType::modify`] for what their values mean.
     Modify(Row),
-    /// It is gone.
+    /// The row was deleted.
     Delete,
 }
 
 impl Monitored {
-    /// Follows nothing yet.
+    /// Monitors no table yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Also follows a table with all the columns that its type has.
+    /// Adds a table, with all columns of its type.
     #[must_use]
     pub fn with<T: TypedRow>(self) -> Self {
         let columns = T::column_types().into_iter().map(|(column, of)| (column.to_owned(), of)).collect();
         self.with_table(T::TABLE, MonitoredTable { columns, conditions: None })
     }
 
-    /// Also follows a table.
+    /// Adds a table, with selected columns and rows.
     #[must_use]
     pub fn with_table(mut self, table: &str, monitored: MonitoredTable) -> Self {
         self.tables.insert(table.to_owned(), monitored);
         self
     }
 
-    /// The tables that are followed.
+    /// The monitored tables, by name.
     pub fn tables(&self) -> impl Iterator<Item = (&str, &MonitoredTable)> {
         self.tables.iter().map(|(table, monitored)| (table.as_str(), monitored))
     }
 
-    /// One of the tables that are followed.
+    /// The monitored table with this name.
     pub fn table(&self, table: &str) -> Option<&MonitoredTable> {
         self.tables.get(table)
     }
 
-    /// The tables and columns that the server does not have or types otherwise, as `table` or `table.column`.
+    /// The tables and columns that are missing in the schema or have another type there, as `table` or `table.column`.
     pub fn missing_from(&self, schema: &DatabaseSchema) -> Vec<String> {
         let mut missing = vec![];
         for (table, monitored) in &self.tables {
@@ -125,7 +125,7 @@ impl Monitored {
         missing
     }
 
-    /// The params of a `monitor_cond_since` request that goes on after transaction `last`, or [`Uuid::NIL`] for all.
+    /// The params of a `monitor_cond_since` request that resumes after transaction `last`; [`Uuid::NIL`] requests all rows.
     pub fn encode(&self, database: &str, monitor: &Value, last: Uuid) -> Vec<Value> {
         let tables: serde_json::Map<_, _> =
             self.tables.iter().map(|(table, monitored)| (table.clone(), monitored.encode())).collect();
@@ -134,19 +134,19 @@ impl Monitored {
 }
 
 impl MonitoredTable {
-    /// Follows these columns of all rows.
+    /// Monitors these columns of all rows.
     pub fn new<'a>(columns: impl IntoIterator<Item = (&'a str, ColumnType)>) -> Self {
         let columns = columns.into_iter().map(|(column, of)| (column.to_owned(), of)).collect();
         Self { columns, conditions: None }
     }
 
-    /// Follows only the rows that pass at least one of the tests.
+    /// Monitors only the rows that meet at least one of the conditions.
     #[must_use]
     pub fn any_of(self, conditions: impl IntoIterator<Item = Condition>) -> Self {
         Self { conditions: Some(conditions.into_iter().collect()), ..self }
     }
 
-    /// The columns that are followed and their types.
+    /// The monitored columns and their types.
     pub fn columns(&self) -> &BTreeMap<String, ColumnType> {
         &self.columns
     }
@@ -155,7 +155,7 @@ impl MonitoredTable {
         let columns: Vec<_> = self.columns.keys().collect();
         match self.conditions.as_deref() {
             None => json!([{"columns": columns}]),
-            // No test at all would mean every row to the server.
+            // Without a condition the server would select every row.
             Some([]) => json!([{"columns": columns, "where": [false]}]),
             Some(tests) => {
                 json!([{"columns": columns, "where": tests.iter().map(Condition::encode).collect::<Value>()}])
@@ -165,7 +165,7 @@ impl MonitoredTable {
 }
 
 impl MonitorReply {
-    /// Reads the result of `monitor_cond_since`.
+    /// Decodes the result of `monitor_cond_since`.
     pub fn decode(value: &Value) -> Decoded<Self> {
         let Some([Value::Bool(found), last, updates]) = value.as_array().map(Vec::as_slice) else {
             return Err(DecodeError::unexpected("[found, last transaction, updates]", value));
@@ -173,14 +173,14 @@ impl MonitorReply {
         Ok(Self { found: *found, last: transaction_id(last)?, updates: TableUpdates::decode(updates)? })
     }
 
-    /// The reply as JSON.
+    /// Encodes the reply as JSON.
     pub fn encode(&self) -> Value {
         json!([self.found, self.last.to_string(), self.updates.encode()])
     }
 }
 
 impl Update {
-    /// Reads the params of `update3`.
+    /// Decodes the params of `update3`.
     pub fn decode(params: &[Value]) -> Decoded<Self> {
         let [monitor, last, updates] = params else {
             return Err(DecodeError::unexpected("[monitor, last transaction, updates]", &params.into()));
@@ -189,7 +189,7 @@ impl Update {
         Ok(Self { monitor: monitor.clone(), last, updates })
     }
 
-    /// The notification.
+    /// Encodes the update as a notification.
     pub fn encode(&self) -> Notification {
         let params = vec![self.monitor.clone(), self.last.to_string().into(), self.updates.encode()];
         Notification { method: "update3".to_owned(), params }
@@ -197,7 +197,7 @@ impl Update {
 }
 
 impl MonitorNotice {
-    /// Reads a notification; `None` if it is not about monitors.
+    /// Decodes a notification; `None` if it is not about monitors.
     pub fn decode(notification: &Notification) -> Decoded<Option<Self>> {
         match (notification.method.as_str(), notification.params.as_slice()) {
             ("update3", params) => Update::decode(params).map(|update| Some(Self::Update(update))),
@@ -209,7 +209,7 @@ impl MonitorNotice {
 }
 
 impl TableUpdates {
-    /// Reads changes by table and row.
+    /// Decodes changes by table and row.
     pub fn decode(value: &Value) -> Decoded<Self> {
         let mut tables = BTreeMap::new();
         for (table, value) in object(value)? {
@@ -227,7 +227,7 @@ impl TableUpdates {
         Ok(Self(tables))
     }
 
-    /// The changes as JSON.
+    /// Encodes the changes as JSON.
     pub fn encode(&self) -> Value {
         let rows = |rows: &BTreeMap<Uuid, RowUpdate>| -> Value {
             rows.iter().map(|(uuid, row)| (uuid.to_string(), row.encode())).collect::<serde_json::Map<_, _>>().into()
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_update_is_refused_by_name() {
+    fn a_malformed_update_is_rejected_with_its_place() {
         let id = Uuid::NIL.to_string();
         for value in [
             json!([1, id, {}]),
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_our_columns_is_found_out() {
+    fn columns_that_the_server_does_not_have_are_reported() {
         let schema = DatabaseSchema::decode(&json!({"tables": {"Bridge": {"columns": {"name": {"type": "integer"}}}}}));
         let monitored = Monitored::new().with_table("Bridge", names()).with_table("Port", names());
         assert_eq!(monitored.missing_from(&schema.unwrap()), ["Bridge.name", "Port"]);

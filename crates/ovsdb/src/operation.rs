@@ -7,119 +7,119 @@ use serde_json::{Value, json};
 use crate::condition::Where;
 use crate::value::{Datum, NamedUuid, Row, encode_row};
 
-/// One step of a transaction.
+/// One operation of a transaction, as in RFC 7047.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// Adds a row; columns not given take their defaults.
+    /// Adds a row; other columns take their defaults.
     Insert {
-        /// Where it is added.
+        /// Name of the table to add to.
         table: String,
-        /// Its columns.
+        /// The columns of the new row.
         row: Row,
-        /// What the rest of the transaction calls it.
+        /// The name of the row in the rest of the transaction.
         name: NamedUuid,
     },
-    /// Reads rows.
+    /// Reads the selected rows.
     Select {
-        /// Where they are.
+        /// Name of the table.
         table: String,
-        /// Which.
+        /// Conditions that select the rows.
         rows: Where,
-        /// Which of their columns; all, with `_uuid` and `_version`, when `None`.
+        /// The columns to read; `None` means all, with `_uuid` and `_version`.
         columns: Option<Vec<String>>,
     },
-    /// Overwrites columns.
+    /// Overwrites columns of the selected rows.
     Update {
-        /// Where the rows are.
+        /// Name of the table.
         table: String,
-        /// Which.
+        /// Conditions that select the rows.
         rows: Where,
-        /// The new values.
+        /// The new values, by column.
         row: Row,
     },
-    /// Changes columns relative to what they hold.
+    /// Changes columns relative to their values.
     Mutate {
-        /// Where the rows are.
+        /// Name of the table.
         table: String,
-        /// Which.
+        /// Conditions that select the rows.
         rows: Where,
-        /// The changes, made in order.
+        /// The changes, applied in order.
         mutations: Vec<Mutation>,
     },
-    /// Removes rows.
+    /// Deletes the selected rows.
     Delete {
-        /// Where they are.
+        /// Name of the table.
         table: String,
-        /// Which.
+        /// Conditions that select the rows.
         rows: Where,
     },
-    /// Fails the transaction unless the rows are (not) as given.
+    /// Fails the transaction unless the rows are, or are not, as expected.
     Wait(Wait),
-    /// Asks that the transaction is on disk before it is answered.
+    /// Requests that the transaction is on disk before the reply.
     Commit {
-        /// Whether it has to be.
+        /// Whether it has to be durable.
         durable: bool,
     },
-    /// Fails the transaction.
+    /// Aborts the transaction with an error.
     Abort,
-    /// Writes a line to the database's log.
+    /// Adds a comment to the database's log.
     Comment(String),
     /// Fails the transaction unless this client owns the lock.
     Assert {
-        /// Name of the lock.
+        /// Name of the lock to own.
         lock: String,
     },
 }
 
-/// What the rows of a table must be before the transaction goes on.
+/// The rows that a table must have before the transaction continues.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wait {
-    /// Where the rows are.
+    /// Name of the table.
     pub table: String,
-    /// Which are looked at.
+    /// Conditions that select the rows to compare.
     pub rows: Where,
-    /// Which of their columns are looked at.
+    /// The columns to compare.
     pub columns: Vec<String>,
-    /// Whether they have to equal `expected` or must not.
+    /// Whether the rows have to equal `expected` or must not.
     pub until: Until,
     /// The rows to compare with; their order does not matter.
     pub expected: Vec<Row>,
-    /// How long the server holds the transaction back until it is so; without end when `None`.
+    /// How long the server waits for that; without limit if `None`.
     pub timeout_ms: Option<u32>,
 }
 
-/// When a [`Wait`] is over.
+/// The condition that a [`Wait`] waits for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Until {
     /// The rows equal the expected ones.
     Equal,
-    /// They do not.
+    /// The rows differ from the expected ones.
     NotEqual,
 }
 
-/// A change of one column.
+/// A relative change of one column.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Mutation {
-    /// The column.
+    /// Name of the column to change.
     pub column: String,
-    /// What is done to it.
+    /// The kind of change.
     pub mutator: Mutator,
-    /// With what.
+    /// The operand of the change.
     pub value: Datum,
 }
 
-/// How a column is changed.
+/// The kind of a relative change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Mutator {
-    /// Adds to each number.
+    /// Adds the operand to each number.
     Add,
-    /// Subtracts from each number.
+    /// Subtracts the operand from each number.
     Subtract,
-    /// Multiplies each number.
+    /// Multiplies each number by the operand.
     Multiply,
-    /// Divides each number.
+    /// Divides each number by the operand.
     Divide,
-    /// Takes the remainder of each integer.
+    /// Replaces each integer by its remainder.
     Remainder,
     /// Adds elements; the pairs of a map only where the key is new.
     Insert,
@@ -127,7 +127,7 @@ pub enum Mutator {
     Delete,
 }
 
-/// Which operation it is.
+/// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[expect(missing_docs, reason = "the names are those of `Operation`")]
 pub enum OperationKind {
@@ -144,7 +144,7 @@ pub enum OperationKind {
 }
 
 impl Operation {
-    /// Which operation it is.
+    /// The kind of an operation.
     pub fn kind(&self) -> OperationKind {
         match self {
             Self::Insert { .. } => OperationKind::Insert,
@@ -160,7 +160,7 @@ impl Operation {
         }
     }
 
-    /// The table it works on, if it works on one.
+    /// The table that the operation works on, if any.
     pub fn table(&self) -> Option<&str> {
         match self {
             Self::Insert { table, .. }
@@ -173,7 +173,7 @@ impl Operation {
         }
     }
 
-    /// The operation as JSON.
+    /// Encodes the operation as JSON.
     pub fn encode(&self) -> Value {
         let op = self.kind().as_str();
         match self {
@@ -202,20 +202,20 @@ impl Operation {
 }
 
 impl Wait {
-    /// Fails at once unless the chosen rows' columns equal `expected`, one row.
+    /// Fails at once unless a single row is selected and its columns equal `expected`.
     pub fn equal(table: &str, rows: impl Into<Where>, expected: Row) -> Self {
         let columns = expected.keys().cloned().collect();
         let (table, rows, expected) = (table.to_owned(), rows.into(), vec![expected]);
         Self { table, rows, columns, until: Until::Equal, expected, timeout_ms: Some(0) }
     }
 
-    /// Fails at once if any row is chosen.
+    /// Fails at once if any row is selected.
     pub fn absent(table: &str, rows: impl Into<Where>) -> Self {
         let (table, rows, columns) = (table.to_owned(), rows.into(), vec!["_uuid".to_owned()]);
         Self { table, rows, columns, until: Until::Equal, expected: vec![], timeout_ms: Some(0) }
     }
 
-    /// The same, but the server waits up to `timeout_ms` milliseconds for it.
+    /// The same, but the server waits for it up to `timeout_ms` milliseconds.
     #[must_use]
     pub fn up_to(self, timeout_ms: u32) -> Self {
         Self { timeout_ms: Some(timeout_ms), ..self }
@@ -242,7 +242,7 @@ impl Wait {
 }
 
 impl Mutation {
-    /// A change of a column.
+    /// A relative change of a column.
     pub fn new(column: &str, mutator: Mutator, value: impl Into<Datum>) -> Self {
         Self { column: column.to_owned(), mutator, value: value.into() }
     }
@@ -263,7 +263,7 @@ impl Mutation {
 }
 
 impl Mutator {
-    /// The mutator on the wire.
+    /// The name of the mutator in RFC 7047.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Add => "+=",
@@ -278,7 +278,7 @@ impl Mutator {
 }
 
 impl OperationKind {
-    /// The operation's name on the wire.
+    /// The name of the operation in RFC 7047.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Insert => "insert",
@@ -307,7 +307,7 @@ mod tests {
     use crate::condition::Condition;
 
     #[test]
-    fn a_wait_without_timeout_waits_without_end() {
+    fn a_wait_without_timeout_has_no_limit() {
         let wait = Wait::equal("Bridge", Where::named("b"), Row::from([("name".to_owned(), "b".into())]));
         let encoded = Operation::Wait(wait.clone()).encode();
         assert_eq!(

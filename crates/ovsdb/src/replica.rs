@@ -18,42 +18,42 @@ pub struct Replica {
     last: Uuid,
 }
 
-/// How one row came to differ.
+/// The change of one row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Change {
-    /// The table of the row.
+    /// Name of the table.
     pub table: String,
-    /// Its id.
+    /// Id of the row.
     pub uuid: Uuid,
-    /// What it was; `None` if it is new.
+    /// The row before the change; `None` if it is new.
     pub before: Option<Arc<Row>>,
-    /// What it is; `None` if it is gone.
+    /// The row after the change; `None` if it was deleted.
     pub after: Option<Arc<Row>>,
 }
 
-/// Why the replica cannot follow the server; it stays as it was. Call [`Replica::forget_position`] and
-/// monitor anew.
+/// Why an update cannot be applied; the replica stays unchanged. Call [`Replica::forget_position`] and start
+/// a new monitor.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ReplicaError {
-    /// The server sent a table that nobody asked for.
+    /// The server sent a table that is not monitored.
     #[error("update of table {0}, which is not monitored")]
     UnknownTable(String),
     /// The server modified a row that it never sent.
-    #[error("update of {table} row {uuid}, which is not there")]
+    #[error("update of {table} row {uuid}, which does not exist")]
     UnknownRow {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// The row.
+        /// Id of the row.
         uuid: Uuid,
     },
-    /// A value does not fit its column.
+    /// A value does not have the type of its column.
     #[error("update of {table} row {uuid}: {source}")]
     BadRow {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// The row.
+        /// Id of the row.
         uuid: Uuid,
-        /// What is wrong.
+        /// The type error, with the column.
         source: DecodeError,
     },
 }
@@ -65,18 +65,18 @@ struct Table {
     names: BTreeMap<String, BTreeSet<Uuid>>,
 }
 
-/// The rows that an update leaves behind: `None` for those it removes.
+/// The rows after an update; `None` for deleted ones.
 type Staged = BTreeMap<String, BTreeMap<Uuid, Option<Arc<Row>>>>;
 
 impl Replica {
-    /// An empty replica of what will be monitored.
+    /// An empty replica of the tables to monitor.
     pub fn new(monitored: impl Into<Arc<Monitored>>) -> Self {
         let monitored = monitored.into();
         let tables = monitored.tables().map(|(table, _)| (table.to_owned(), Arc::default())).collect();
         Self { monitored, tables, last: Uuid::NIL }
     }
 
-    /// What is monitored.
+    /// The monitored tables and columns.
     pub fn monitored(&self) -> &Monitored {
         &self.monitored
     }
@@ -86,14 +86,14 @@ impl Replica {
         self.last
     }
 
-    /// Lets the next monitor ask for everything, because what is here may be wrong.
+    /// Makes the next monitor request all rows, as those of the replica may be wrong.
     pub fn forget_position(&mut self) {
         self.last = Uuid::NIL;
     }
 
-    /// Follows the reply to `monitor_cond_since` and returns the rows that differ, by table and id.
+    /// Applies the reply to `monitor_cond_since` and returns the changed rows, by table and id.
     ///
-    /// If the server did not find our last transaction, rows that are not in the reply are gone.
+    /// If the server did not know the last transaction, rows that are not in the reply were deleted.
     pub fn apply_reply(&mut self, reply: MonitorReply) -> Result<Vec<Change>, ReplicaError> {
         let staged = if reply.found {
             self.stage(reply.updates)?
@@ -111,7 +111,7 @@ impl Replica {
         Ok(self.commit(staged))
     }
 
-    /// Follows an `update3` and returns the rows that differ, by table and id.
+    /// Applies an `update3` and returns the changed rows, by table and id.
     pub fn apply_update(&mut self, update: Update) -> Result<Vec<Change>, ReplicaError> {
         let staged = self.stage(update.updates)?;
         self.last = update.last;
@@ -123,7 +123,7 @@ impl Replica {
         self.tables.get(table).into_iter().flat_map(|table| &table.rows).map(|(uuid, row)| (*uuid, row))
     }
 
-    /// One row.
+    /// The row with this id.
     pub fn row(&self, table: &str, uuid: Uuid) -> Option<&Arc<Row>> {
         self.tables.get(table)?.rows.get(&uuid)
     }
@@ -135,7 +135,7 @@ impl Replica {
         Some((uuid, table.rows.get(&uuid)?))
     }
 
-    /// How many rows there are in all tables.
+    /// The number of rows in all tables.
     pub fn len(&self) -> usize {
         self.tables.values().map(|table| table.rows.len()).sum()
     }
@@ -145,12 +145,12 @@ impl Replica {
         self.len() == 0
     }
 
-    /// Every row as an insertion: what a reader that knows nothing has to be told.
+    /// Every row as an insertion, for a reader without any rows.
     pub fn as_changes(&self) -> Vec<Change> {
         Self::new(self.monitored.clone()).changes_to(self)
     }
 
-    /// What leads from this replica to another of the same tables.
+    /// The changes from this replica to another one of the same tables.
     pub fn changes_to(&self, other: &Self) -> Vec<Change> {
         let mut changes = vec![];
         for (name, new) in &other.tables {
@@ -212,7 +212,7 @@ impl Replica {
     }
 }
 
-/// Two replicas are equal when they hold the same rows, whatever led there.
+/// Two replicas are equal if they have the same rows, whatever their history.
 impl PartialEq for Replica {
     fn eq(&self, other: &Self) -> bool {
         let rows = self.tables.iter().map(|(name, table)| (name, &table.rows));
@@ -248,7 +248,7 @@ fn name_of(row: &Row) -> Option<&str> {
     row.get("name")?.as_str()
 }
 
-/// The row with the columns filled in that the server left out because they have their default.
+/// The row with the columns that the server omitted because they have their default.
 fn complete(monitored: &MonitoredTable, mut row: Row) -> Decoded<Row> {
     let mut complete = Row::new();
     for (column, of) in monitored.columns() {

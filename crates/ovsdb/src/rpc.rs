@@ -7,45 +7,45 @@ use crate::value::{DecodeError, Decoded};
 /// One message in either direction.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Message {
-    /// Asks for an answer with the same id.
+    /// A call, answered by a response with the same id.
     Request(Request),
-    /// Answers a request.
+    /// The response to a request.
     Response(Response),
-    /// Asks for nothing.
+    /// A call without a response.
     Notification(Notification),
 }
 
-/// A call that will be answered; the id is any JSON value but null.
+/// A call with a response; the id is any JSON value but null.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Request {
-    /// Comes back in the response.
+    /// The id of the response.
     pub id: Value,
-    /// What to do.
+    /// Name of the method to call.
     pub method: String,
-    /// With what.
+    /// Arguments of the method.
     pub params: Vec<Value>,
 }
 
-/// The answer to a request.
+/// The response to a request.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Response {
-    /// Id of the request.
+    /// The id of its request.
     pub id: Value,
     /// The result, or the error object, which is never null.
     pub outcome: Result<Value, Value>,
 }
 
-/// A call that is not answered.
+/// A call without a response.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Notification {
-    /// What happened.
+    /// Name of the method that is called.
     pub method: String,
-    /// To what.
+    /// Arguments of the call.
     pub params: Vec<Value>,
 }
 
 impl Message {
-    /// Reads a message; members it does not know are ignored.
+    /// Decodes a message; unknown members are ignored.
     pub fn decode(value: Value) -> Decoded<Self> {
         let Value::Object(mut object) = value else {
             return Err(DecodeError::unexpected("a JSON-RPC object", &value));
@@ -68,7 +68,7 @@ impl Message {
         }
     }
 
-    /// The message as JSON.
+    /// Encodes the message as JSON.
     pub fn encode(&self) -> Value {
         match self {
             Self::Request(Request { id, method, params }) => json!({"id": id, "method": method, "params": params}),
@@ -80,7 +80,7 @@ impl Message {
         }
     }
 
-    /// The message as the bytes to send.
+    /// Encodes the message as the bytes to send.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.encode().to_string().into_bytes()
     }
@@ -97,17 +97,17 @@ impl Request {
         Self::new(id, "echo", vec![])
     }
 
-    /// Asks for the schema of a database.
+    /// Requests the schema of a database.
     pub fn get_schema(id: u64, database: &str) -> Self {
         Self::new(id, "get_schema", vec![database.into()])
     }
 
-    /// The answer to an `echo` of the peer, `None` for any other request.
+    /// The response to an `echo` of the peer; `None` for any other request.
     pub fn echo_reply(&self) -> Option<Response> {
         (self.method == "echo").then(|| Response { id: self.id.clone(), outcome: Ok(self.params.clone().into()) })
     }
 
-    /// The answer to a request that is not understood.
+    /// The response to a request with an unknown method.
     pub fn refuse(&self) -> Response {
         let error = json!({"error": "unknown method", "details": self.method});
         Response { id: self.id.clone(), outcome: Err(error) }
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_is_told_by_its_members() {
+    fn the_members_of_a_message_determine_its_kind() {
         let decode = |value| Message::decode(value).unwrap();
         assert_eq!(
             decode(json!({"id": "echo", "method": "echo", "params": [1]})),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_call_nor_answer_is_refused() {
+    fn a_message_that_is_neither_call_nor_response_is_rejected() {
         for value in [
             json!([]),
             json!({}),

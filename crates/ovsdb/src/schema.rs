@@ -6,16 +6,16 @@ use serde_json::Value;
 
 use crate::value::{Atom, Datum, DecodeError, Decoded, Real, Uuid, object};
 
-/// The base types.
+/// The base types of RFC 7047.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum AtomType {
-    /// A whole number.
+    /// A signed integer of 64 bits.
     Integer,
-    /// A floating-point number.
+    /// A finite floating-point number.
     Real,
-    /// True or false.
+    /// Either true or false.
     Boolean,
-    /// Unicode text.
+    /// A text in UTF-8.
     String,
     /// A row, by its id.
     Uuid,
@@ -30,11 +30,11 @@ pub struct ColumnType {
     pub value: Option<AtomType>,
     /// Whether it may be empty.
     pub optional: bool,
-    /// Whether it may hold more than one element.
+    /// Whether it may have more than one element.
     pub many: bool,
 }
 
-/// What a server says about one of its databases.
+/// The schema of a database, as a server reports it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DatabaseSchema {
     /// Name of the database.
@@ -46,22 +46,22 @@ pub struct DatabaseSchema {
 }
 
 impl ColumnType {
-    /// Exactly one value.
+    /// The type of exactly one value.
     pub const fn scalar(key: AtomType) -> Self {
         Self { key, value: None, optional: false, many: false }
     }
 
-    /// One value or none.
+    /// The type of an optional value.
     pub const fn optional(key: AtomType) -> Self {
         Self { key, value: None, optional: true, many: false }
     }
 
-    /// Any number of values.
+    /// The type of a set of values.
     pub const fn set(key: AtomType) -> Self {
         Self { key, value: None, optional: true, many: true }
     }
 
-    /// Any number of pairs.
+    /// The type of a map.
     pub const fn map(key: AtomType, value: AtomType) -> Self {
         Self { key, value: Some(value), optional: true, many: true }
     }
@@ -72,14 +72,14 @@ impl ColumnType {
         Self { optional: false, ..self }
     }
 
-    /// Whether values of the server's type `other` read as this type.
+    /// Whether values of the server's type `other` can be read as this type.
     ///
-    /// A set of at least one reads as a set of any number.
+    /// A set of at least one can be read as a set of any number.
     pub fn reads(self, other: Self) -> bool {
         Self { optional: self.optional, ..other } == self && (self.many || other.optional == self.optional)
     }
 
-    /// What a column holds when nobody set it.
+    /// The default value of a column.
     pub fn default_datum(self) -> Datum {
         let zero = |of: AtomType| match of {
             AtomType::Integer => Atom::Integer(0),
@@ -96,7 +96,7 @@ impl ColumnType {
         }
     }
 
-    /// Checks that a value decoded without its type has this one; integers of a real column become reals.
+    /// Checks the type of a value that was decoded without it; integers of a real column become reals.
     pub fn coerce(self, datum: Datum) -> Decoded<Datum> {
         match (datum, self.value) {
             (Datum::Set(set), None) => {
@@ -188,7 +188,7 @@ impl AtomType {
 }
 
 impl DatabaseSchema {
-    /// Reads the reply to `get_schema`.
+    /// Decodes the reply to `get_schema`.
     pub fn decode(value: &Value) -> Decoded<Self> {
         let schema = object(value)?;
         let text = |name| schema.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_schema_is_refused_by_name() {
+    fn an_invalid_schema_is_rejected_with_its_place() {
         let schema = json!({"tables": {"T": {"columns": {"a": {"type": "float"}}}}});
         let error = DatabaseSchema::decode(&schema).unwrap_err().to_string();
         assert_eq!(error, "T.a: expected a base type, found \"float\"");
@@ -280,7 +280,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_difference_of_two_maps_leads_from_one_to_the_other(
+        fn the_difference_of_two_maps_turns_one_into_the_other(
             old in prop::collection::btree_map(0u8..8, 0u8..3, 0..6),
             new in prop::collection::btree_map(0u8..8, 0u8..3, 0..6),
         ) {

@@ -5,6 +5,7 @@
 
 mod bridge;
 mod column;
+mod flow_table;
 mod interface;
 mod open_vswitch;
 mod port;
@@ -14,6 +15,7 @@ use thiserror::Error;
 
 pub use self::bridge::{Bridge, BridgeColumns, FailMode};
 pub use self::column::{ColumnValue, Element, IntoColumn};
+pub use self::flow_table::{FlowTable, FlowTableColumns};
 pub use self::interface::{Interface, InterfaceColumns, LinkState, OfPort};
 pub use self::open_vswitch::{OpenVSwitch, OpenVSwitchColumns};
 pub use self::port::{Port, PortColumns};
@@ -21,47 +23,47 @@ use crate::monitor::Monitored;
 use crate::schema::ColumnType;
 use crate::value::{DecodeError, Row, Uuid};
 
-/// A row of one table, read.
+/// A typed row of one table.
 pub trait TypedRow: Sized {
-    /// Name of the table.
+    /// Name of the table in the database.
     const TABLE: &'static str;
 
     /// The columns that are read, and their types.
     fn column_types() -> Vec<(&'static str, ColumnType)>;
 
-    /// Reads a row; each column has to be there.
+    /// Reads a row; fails if a column is missing.
     fn from_row(uuid: Uuid, row: &Row) -> Result<Self, RowError>;
 }
 
-/// Columns of one table, to be written.
+/// Columns of one table to write.
 pub trait Columns {
-    /// Name of the table.
+    /// Name of the table in the database.
     const TABLE: &'static str;
 
-    /// Only the columns that were set.
+    /// The columns that were set, and no others.
     fn into_row(self) -> Row;
 }
 
-/// A row does not have the column values that its type promises.
+/// A column of a row is missing or has another type than expected.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{table} row {uuid}, column {column}: {source}")]
 pub struct RowError {
-    /// The table.
+    /// Name of the table.
     pub table: &'static str,
-    /// The row.
+    /// Id that the database assigned.
     pub uuid: Uuid,
-    /// The column.
+    /// Name of the column.
     pub column: &'static str,
-    /// What is wrong with it.
+    /// The type error of the column.
     pub source: DecodeError,
 }
 
-/// All the tables that have a type here.
+/// All tables with a type in this module.
 pub fn all() -> Monitored {
-    Monitored::new().with::<OpenVSwitch>().with::<Bridge>().with::<Port>().with::<Interface>()
+    Monitored::new().with::<OpenVSwitch>().with::<Bridge>().with::<FlowTable>().with::<Port>().with::<Interface>()
 }
 
-/// Declares a row type and its companion for writing: `config` columns are ours to write, `status` columns the switch's.
+/// Declares a row type and its companion for writing: clients write `config` columns, the switch writes `status` columns.
 macro_rules! table {
     (
         $(#[$row_doc:meta])*
@@ -72,7 +74,7 @@ macro_rules! table {
         $(#[$row_doc])*
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub struct $row {
-            /// Id of the row.
+            /// Id that the database assigned.
             pub uuid: $crate::value::Uuid,
             $($(#[$config_doc])* pub $config: $config_type,)*
             $($(#[$status_doc])* pub $status: $status_type,)*

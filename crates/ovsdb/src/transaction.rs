@@ -10,31 +10,31 @@ use crate::operation::{Mutation, Operation, Wait};
 use crate::tables::Columns;
 use crate::value::{NamedUuid, Row};
 
-/// Operations that the server carries out all or not at all, in order.
+/// Operations that the server applies atomically and in order.
 ///
-/// Each method adds one operation, whose result has the same index in what [`Transaction::decode_reply`] gives.
+/// Each method adds one operation; its result has the same index in the return value of [`Transaction::decode_reply`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Transaction {
     operations: Vec<Operation>,
 }
 
 impl Transaction {
-    /// A transaction that does nothing yet.
+    /// A transaction without operations.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The operations so far.
+    /// The operations in order.
     pub fn operations(&self) -> &[Operation] {
         &self.operations
     }
 
-    /// Whether there is nothing to do.
+    /// Whether there are no operations.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
 
-    /// Inserts a row and returns what to call it in the rest of this transaction.
+    /// Inserts a row and returns its name for the rest of this transaction.
     pub fn insert<C: Columns>(&mut self, columns: C) -> NamedUuid {
         self.insert_row(C::TABLE, columns.into_row())
     }
@@ -46,13 +46,13 @@ impl Transaction {
         name
     }
 
-    /// Reads rows.
+    /// Reads the selected rows.
     pub fn select(&mut self, table: &str, rows: impl Into<Where>, columns: Option<&[&str]>) -> &mut Self {
         let columns = columns.map(|columns| columns.iter().map(|&column| column.to_owned()).collect());
         self.push(Operation::Select { table: table.to_owned(), rows: rows.into(), columns })
     }
 
-    /// Overwrites the given columns of the chosen rows.
+    /// Overwrites these columns of the selected rows.
     pub fn update<C: Columns>(&mut self, rows: impl Into<Where>, columns: C) -> &mut Self {
         self.update_rows(C::TABLE, rows, columns.into_row())
     }
@@ -62,7 +62,7 @@ impl Transaction {
         self.push(Operation::Update { table: table.to_owned(), rows: rows.into(), row })
     }
 
-    /// Changes columns of the chosen rows relative to what they hold.
+    /// Changes columns of the selected rows relative to their values.
     pub fn mutate(
         &mut self,
         table: &str,
@@ -73,27 +73,27 @@ impl Transaction {
         self.push(Operation::Mutate { table: table.to_owned(), rows: rows.into(), mutations })
     }
 
-    /// Removes the chosen rows.
+    /// Deletes the selected rows.
     pub fn delete(&mut self, table: &str, rows: impl Into<Where>) -> &mut Self {
         self.push(Operation::Delete { table: table.to_owned(), rows: rows.into() })
     }
 
-    /// Fails the transaction unless rows are (not) as given.
+    /// Fails the transaction unless rows are, or are not, as expected.
     pub fn wait(&mut self, wait: Wait) -> &mut Self {
         self.push(Operation::Wait(wait))
     }
 
-    /// Asks that the transaction is on disk before it is answered.
+    /// Requests that the transaction is on disk before the reply.
     pub fn commit(&mut self, durable: bool) -> &mut Self {
         self.push(Operation::Commit { durable })
     }
 
-    /// Fails the transaction.
+    /// Aborts the transaction with an error.
     pub fn abort(&mut self) -> &mut Self {
         self.push(Operation::Abort)
     }
 
-    /// Writes a line to the database's log.
+    /// Adds a comment to the database's log.
     pub fn comment(&mut self, comment: &str) -> &mut Self {
         self.push(Operation::Comment(comment.to_owned()))
     }
@@ -108,7 +108,7 @@ impl Transaction {
         std::iter::once(database.into()).chain(self.operations.iter().map(Operation::encode)).collect()
     }
 
-    /// Reads the outcome of the `transact` response: one result per operation, or the first error.
+    /// Decodes the `transact` response: one result per operation, or the first error.
     pub fn decode_reply(&self, outcome: Result<Value, Value>) -> Result<Vec<OperationResult>, TransactionError> {
         outcome::decode(&self.operations, outcome)
     }

@@ -11,31 +11,31 @@ use thiserror::Error;
 pub use self::atom::{Atom, NamedUuid, Real, RowRef};
 pub use self::uuid::Uuid;
 
-/// Why JSON could not be read as what it should be.
+/// Why JSON could not be decoded.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum DecodeError {
-    /// Something else stands in its place.
+    /// Another value than expected.
     #[error("expected {expected}, found {found}")]
     Unexpected {
-        /// What should be there.
+        /// What the decoder expected.
         expected: &'static str,
-        /// The start of what is there.
+        /// The start of the value.
         found: String,
     },
-    /// A set or map names the same element twice.
+    /// A set or map has the same element twice.
     #[error("{0} appears twice")]
     Duplicate(String),
-    /// The error happened inside of something that has a name.
+    /// An error inside a named part.
     #[error("{place}: {source}")]
     At {
-        /// The name.
+        /// Name of the part.
         place: String,
-        /// The error.
+        /// The error inside the part.
         source: Box<DecodeError>,
     },
 }
 
-/// Result of a decoder.
+/// The result of a decoder.
 pub type Decoded<T> = Result<T, DecodeError>;
 
 /// The columns of a row, or some of them, by name.
@@ -44,14 +44,14 @@ pub type Row = BTreeMap<String, Datum>;
 /// The value of one column: a set of atoms (a scalar is a set of one) or a map.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Datum {
-    /// Any number of distinct atoms.
+    /// Distinct atoms; a scalar is a set of one.
     Set(BTreeSet<Atom>),
-    /// Atoms by key.
+    /// Pairs of atoms, by key.
     Map(BTreeMap<Atom, Atom>),
 }
 
 impl DecodeError {
-    /// The error for `found` where there should be `expected`; keeps only the start of what was found.
+    /// The error for `found` in place of `expected`; keeps only the start of `found`.
     pub fn unexpected(expected: &'static str, found: &Value) -> Self {
         const SHOWN: usize = 80;
         let text = found.to_string();
@@ -62,7 +62,7 @@ impl DecodeError {
         Self::Unexpected { expected, found }
     }
 
-    /// The same error, said to be inside of `place`.
+    /// The same error, inside of `place`.
     #[must_use]
     pub fn at(self, place: impl std::fmt::Display) -> Self {
         Self::At { place: place.to_string(), source: Box::new(self) }
@@ -70,10 +70,10 @@ impl DecodeError {
 }
 
 impl Datum {
-    /// The set with nothing in it, also the value of an optional column that has none.
+    /// The empty set, which is also the value of an empty optional column.
     pub const EMPTY: Self = Self::Set(BTreeSet::new());
 
-    /// Reads a value without knowing its column: numbers with a fraction or exponent are reals, others integers.
+    /// Decodes a value without its type: numbers with a fraction or exponent are reals, others integers.
     pub fn decode(value: &Value) -> Decoded<Self> {
         let Some((tag, items)) = tagged(value) else {
             return Ok(Self::from(Atom::decode(value)?));
@@ -104,7 +104,7 @@ impl Datum {
         }
     }
 
-    /// The value as JSON; a set of one is written as its atom.
+    /// Encodes the value as JSON; a set of one is written as its atom.
     pub fn encode(&self) -> Value {
         match self {
             Self::Set(set) => match (set.first(), set.len()) {
@@ -153,7 +153,7 @@ impl<K: Into<Atom>, V: Into<Atom>> FromIterator<(K, V)> for Datum {
     }
 }
 
-/// Reads the columns of a row object.
+/// Decodes the columns of a row object.
 pub fn decode_row(value: &Value) -> Decoded<Row> {
     object(value)?
         .iter()
@@ -161,7 +161,7 @@ pub fn decode_row(value: &Value) -> Decoded<Row> {
         .collect()
 }
 
-/// The row as a JSON object.
+/// Encodes the row as a JSON object.
 pub fn encode_row(row: &Row) -> Value {
     row.iter().map(|(column, datum)| (column.clone(), datum.encode())).collect::<serde_json::Map<_, _>>().into()
 }
@@ -189,7 +189,7 @@ pub(crate) mod tests {
     use super::*;
 
     #[test]
-    fn the_wire_forms_of_the_rfc_are_read() {
+    fn the_wire_formats_of_the_rfc_are_decoded() {
         let uuid = "550e8400-e29b-41d4-a716-446655440000";
         for (json, datum) in [
             (json!(5), Datum::from(5)),
@@ -208,7 +208,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_the_rfc_forbids_is_refused() {
+    fn values_that_the_rfc_forbids_are_rejected() {
         for json in [
             json!(null),
             json!({}),
@@ -227,12 +227,11 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_error_shows_only_the_start_of_what_it_found() {
+    fn an_error_shows_only_the_start_of_the_value() {
         let error = DecodeError::unexpected("an object", &json!("é".repeat(1000))).at("column");
         assert!(error.to_string().len() < 250, "{error}");
     }
 
-    /// Any atom.
     pub(crate) fn atom() -> impl Strategy<Value = Atom> {
         prop_oneof![
             any::<i64>().prop_map(Atom::from),
@@ -243,7 +242,6 @@ pub(crate) mod tests {
         ]
     }
 
-    /// Any datum.
     pub(crate) fn datum() -> impl Strategy<Value = Datum> {
         prop_oneof![
             prop::collection::btree_set(atom(), 0..4).prop_map(Datum::Set),

@@ -1,4 +1,4 @@
-//! Answers for addresses that are behind a tunnel, or nowhere.
+//! Answers to ARP and neighbour discovery for addresses behind a tunnel and for virtual addresses.
 
 use std::net::IpAddr;
 
@@ -11,22 +11,24 @@ use openflow::port::Port;
 use crate::Pipeline;
 use crate::family::{Family, bits};
 use crate::model::{Mac, Peer, PeerPath};
+use crate::priority;
 use crate::tables::Table;
 
 const REQUEST: u8 = 1;
 const REPLY: u8 = 2;
-const SOLICITATION: u8 = 135;
-const ADVERTISEMENT: u8 = 136;
-/// Type of the option that carries the sender's, and the target's Ethernet address.
+/// ICMPv6 types of neighbour discovery.
+pub(crate) const SOLICITATION: u8 = 135;
+pub(crate) const ADVERTISEMENT: u8 = 136;
+/// Type of the target link-layer address option (RFC 4861, 4.6.1).
 const TARGET_ADDRESS_OPTION: u8 = 2;
-/// Solicited, and to be believed.
+/// Flags of an advertisement: solicited, override.
 const SOLICITED_OVERRIDE: u32 = 0x6000_0000;
 
 pub(crate) fn copy(src: Field, dst: Field) -> Action {
     Action::Move { src: Subfield::whole(src), dst: Subfield::whole(dst) }
 }
 
-/// Turns a request into the virtual MAC's reply; which address is announced is written by `announce`.
+/// Turns a request into a reply with the virtual MAC; `announce` writes the announced address.
 pub(crate) fn arp_reply(announce: impl IntoIterator<Item = Action>) -> Vec<Action> {
     let mut actions = vec![
         copy(Field::EthSrc, Field::EthDst),
@@ -40,16 +42,16 @@ pub(crate) fn arp_reply(announce: impl IntoIterator<Item = Action>) -> Vec<Actio
     actions
 }
 
-/// Who looks for a neighbour.
 pub(crate) fn solicitation() -> Match {
     neighbour_discovery(SOLICITATION)
 }
 
-fn neighbour_discovery(kind: u8) -> Match {
+/// A message of neighbour discovery.
+pub(crate) fn neighbour_discovery(kind: u8) -> Match {
     Match::ipv6().with(Field::IpProto, ip_proto::ICMPV6).with(Field::Icmpv6Type, kind)
 }
 
-/// Turns a solicitation into the virtual MAC's advertisement; which address it is from is written by `announce`.
+/// Turns a solicitation into an advertisement of the virtual MAC; `announce` writes its source address.
 pub(crate) fn nd_reply(announce: Action) -> Vec<Action> {
     vec![
         copy(Field::EthSrc, Field::EthDst),
@@ -66,30 +68,41 @@ pub(crate) fn nd_reply(announce: Action) -> Vec<Action> {
 impl Pipeline {
     pub(crate) fn arp_base(&self) -> Vec<Flow> {
         let mut flows = vec![
-            Table::ArpResponder.flow(0),
-            Table::ArpResponder.flow(190).when(Match::arp()).then(Action::Output(Port::NORMAL)),
+            Table::ArpResponder.flow(priority::MISS),
+            Table::ArpResponder
+                .flow(priority::responder::FORWARD)
+                .when(Match::arp())
+                .then(Action::Output(Port::NORMAL)),
         ];
         if self.node.addresses.v6.is_some() {
             for kind in [SOLICITATION, ADVERTISEMENT] {
                 flows.push(
-                    Table::NdResponder.flow(190).when(neighbour_discovery(kind)).then(Action::Output(Port::NORMAL)),
+                    Table::NdResponder
+                        .flow(priority::responder::FORWARD)
+                        .when(neighbour_discovery(kind))
+                        .then(Action::Output(Port::NORMAL)),
                 );
             }
-            // Who asks from nowhere wants to have the address, and there is nobody to send an answer to.
+            // Duplicate address detection: the source is `::`, so no unicast answer is possible.
             let probe = solicitation().with(Field::Ipv6Src, 0u8);
-            flows.push(Table::NdResponder.flow(210).when(probe).then(Action::Output(Port::NORMAL)));
-            flows.push(Table::NdResponder.flow(0));
-            // A packet must match as an advertisement before its target's Ethernet address can be written.
+            flows.push(
+                Table::NdResponder
+                    .flow(priority::responder::DUPLICATE_ADDRESS_PROBE)
+                    .when(probe)
+                    .then(Action::Output(Port::NORMAL)),
+            );
+            flows.push(Table::NdResponder.flow(priority::MISS));
+            // `nd_tll` can only be written in a flow that matches advertisements.
             flows.push(
                 Table::NdAnswer
-                    .flow(200)
+                    .flow(priority::DISJOINT)
                     .when(neighbour_discovery(ADVERTISEMENT))
                     .then(Action::set(Field::NdTll, Mac::GLOBAL_VIRTUAL))
                     .then(Action::Output(Port::IN_PORT)),
             );
-            flows.push(Table::NdAnswer.flow(0));
+            flows.push(Table::NdAnswer.flow(priority::MISS));
         }
-        // In policy-only mode all are answered for anyway.
+        // Policy-only mode answers for all addresses.
         if self.has_proxy_all() && !self.is_policy_only() {
             for (_, address) in self.node.addresses.iter() {
                 flows.extend([address.virtual_service, address.snat].map(answer));
@@ -98,7 +111,7 @@ impl Pipeline {
         flows
     }
 
-    /// A peer's gateway is looked for by the host only, as the next hop to the peer's Pods.
+    /// Only the host resolves a peer's gateway, as the next hop to the peer's Pods.
     pub(crate) fn arp_peer(&self, peer: &Peer) -> Vec<Flow> {
         match peer.path {
             PeerPath::Tunnel(_) => vec![answer(peer.gateway)],
@@ -107,18 +120,18 @@ impl Pipeline {
     }
 }
 
-/// Whoever looks for the address is told the virtual MAC.
+/// Answers requests for the address with the virtual MAC.
 fn answer(address: IpAddr) -> Flow {
     match Family::of(address) {
         Family::V4 => {
             let wanted = Match::arp().with(Field::ArpTpa, bits(address)).with(Field::ArpOp, REQUEST);
             let announce = [copy(Field::ArpSpa, Field::ArpTpa), Action::set(Field::ArpSpa, bits(address))];
-            let flow = Table::ArpResponder.flow(200).when(wanted);
+            let flow = Table::ArpResponder.flow(priority::responder::ANSWER).when(wanted);
             arp_reply(announce).into_iter().fold(flow, Flow::then)
         }
         Family::V6 => {
             let wanted = solicitation().with(Field::NdTarget, bits(address));
-            let flow = Table::NdResponder.flow(200).when(wanted);
+            let flow = Table::NdResponder.flow(priority::responder::ANSWER).when(wanted);
             nd_reply(Action::set(Field::Ipv6Src, bits(address))).into_iter().fold(flow, Flow::then)
         }
     }

@@ -1,4 +1,4 @@
-//! Ranges of addresses with holes, as ranges without.
+//! Conversion of `ipBlock` with `except` to plain CIDRs.
 
 use std::collections::BTreeSet;
 
@@ -6,15 +6,15 @@ use ipnet::IpNet;
 
 use crate::model::IpBlock;
 
-/// What the blocks cover together, in ranges of which none contains another.
+/// The union of the blocks, as ranges that do not contain each other.
 ///
-/// Neighbours stay apart: an address that comes or goes touches no other's flows, rules that have some addresses in common share
-/// their flows, and the switch looks at as few lengths of prefixes as there are.
+/// Adjacent ranges are not merged: adding or removing an address changes no other flows, rules with common addresses share
+/// flows, and no new prefix lengths (which cost the switch lookups) appear.
 pub(crate) fn union<'a>(blocks: impl IntoIterator<Item = &'a IpBlock>) -> Vec<IpNet> {
     let parts: BTreeSet<IpNet> =
         blocks.into_iter().flat_map(|block| subtract(block.cidr.trunc(), &block.except)).collect();
     let mut apart: Vec<IpNet> = Vec::new();
-    // What contains a range comes right before it and all else that it contains.
+    // In this order, a range is followed by all ranges that it contains.
     for part in parts {
         if !apart.last().is_some_and(|last| last.contains(&part)) {
             apart.push(part);
@@ -23,7 +23,7 @@ pub(crate) fn union<'a>(blocks: impl IntoIterator<Item = &'a IpBlock>) -> Vec<Ip
     apart
 }
 
-/// A range without its holes: halved until each half is a hole, or has none.
+/// A range without its holes: split in half until each part is a hole or has none.
 fn subtract(range: IpNet, holes: &[IpNet]) -> Vec<IpNet> {
     if holes.iter().any(|hole| hole.contains(&range)) {
         return Vec::new();
@@ -55,27 +55,27 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_left_out() {
+    fn exceptions_are_subtracted() {
         assert_eq!(union([&block("10.0.0.0/30", &["10.0.0.1/32"])]), nets(&["10.0.0.0/32", "10.0.0.2/31"]));
         assert_eq!(union([&block("10.0.0.0/8", &["10.0.0.0/8"])]), nets(&[]));
         assert_eq!(union([&block("fd00::/126", &["fd00::2/127"])]), nets(&["fd00::/127"]));
     }
 
     #[test]
-    fn a_hole_of_one_block_may_be_covered_by_another() {
+    fn an_exception_of_one_block_may_be_covered_by_another() {
         let blocks = [block("10.0.0.0/31", &["10.0.0.1/32"]), block("10.0.0.1/32", &[])];
         assert_eq!(union(&blocks), nets(&["10.0.0.0/32", "10.0.0.1/32"]));
     }
 
     #[test]
-    fn what_is_contained_is_not_said_twice_and_neighbours_are_not_merged() {
+    fn nested_ranges_are_removed_and_adjacent_ones_are_not_merged() {
         let blocks = ["10.0.0.7/32", "10.0.0.0/30", "10.0.0.2/32", "10.0.0.6/32", "10.0.0.0/31"].map(|b| block(b, &[]));
         assert_eq!(union(&blocks), nets(&["10.0.0.0/30", "10.0.0.6/32", "10.0.0.7/32"]));
     }
 
     proptest! {
         #[test]
-        fn exactly_what_is_in_a_block_and_in_none_of_its_holes_is_covered(
+        fn an_address_is_covered_if_it_is_in_a_block_and_in_none_of_its_exceptions(
             blocks in prop::collection::vec((any::<u8>(), 24u8..=32, prop::collection::vec((any::<u8>(), 24u8..=32), 0..4)), 0..4),
         ) {
             let net = |last: u8, len: u8| IpNet::new([10, 0, 0, last].into(), len).unwrap().trunc();

@@ -1,24 +1,24 @@
-//! What differs between IPv4 and IPv6.
+//! The differences between IPv4 and IPv6.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use openflow::field::Field;
 use openflow::matching::{Match, ip_proto};
 
 use crate::model::{Families, Protocol};
 
-/// One of the two.
+/// An IP address family.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Family {
     V4,
     V6,
 }
 
-/// The zones in which destinations are translated, by family.
+/// Connection tracking zones of DNAT, by family.
 pub const DNAT_ZONES: [u16; 2] = [zone::DNAT, zone::DNAT6];
 
-/// Connection tracking zones, which keep tuples apart that mean different things.
+/// Connection tracking zones: equal tuples in different zones are different connections.
 mod zone {
     pub(super) const DNAT: u16 = 65520;
     pub(super) const SNAT: u16 = 65521;
@@ -67,7 +67,19 @@ impl Family {
         }
     }
 
-    /// Where destinations are translated, and where policies remember connections.
+    /// Loopback addresses, for IPv6 including the IPv4-mapped ones.
+    pub(crate) fn loopback(self) -> Vec<IpNet> {
+        let v4 = Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
+        match self {
+            Family::V4 => vec![v4.into()],
+            Family::V6 => {
+                let mapped = Ipv6Net::new_assert(v4.network().to_ipv6_mapped(), 96 + v4.prefix_len());
+                vec![IpNet::from(IpAddr::V6(Ipv6Addr::LOCALHOST)), mapped.into()]
+            }
+        }
+    }
+
+    /// The zone of DNAT, and of connections that policies accepted.
     pub(crate) fn dnat_zone(self) -> u16 {
         match self {
             Family::V4 => zone::DNAT,
@@ -75,11 +87,19 @@ impl Family {
         }
     }
 
-    /// Where sources are translated.
+    /// The zone of SNAT.
     pub(crate) fn snat_zone(self) -> u16 {
         match self {
             Family::V4 => zone::SNAT,
             Family::V6 => zone::SNAT6,
+        }
+    }
+
+    /// Field that holds the far end of a tunnel from such an address.
+    pub(crate) fn tunnel_src(self) -> Field {
+        match self {
+            Family::V4 => Field::TunSrc,
+            Family::V6 => Field::TunIpv6Src,
         }
     }
 
@@ -120,13 +140,13 @@ pub(crate) fn bits(address: IpAddr) -> u128 {
 
 /// Conditions on addresses, for matches.
 pub(crate) trait Addressed {
-    /// And the source is this.
+    /// Adds the condition that the source is this address.
     #[must_use]
     fn from(self, address: IpAddr) -> Self;
-    /// And the destination is this.
+    /// Adds the condition that the destination is this address.
     #[must_use]
     fn to(self, address: IpAddr) -> Self;
-    /// And the field, a source or destination, is in this range.
+    /// Adds the condition that the field, a source or destination, is in this range.
     #[must_use]
     fn within(self, field: Field, cidr: IpNet) -> Self;
 }
@@ -146,7 +166,7 @@ impl Addressed for Match {
 }
 
 impl<T: Copy> Families<T> {
-    /// What there is, with its family.
+    /// The present values with their family.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Family, T)> {
         let v4 = self.v4.map(|value| (Family::V4, value));
         let v6 = self.v6.map(|value| (Family::V6, value));

@@ -1,13 +1,14 @@
-//! The flows of a Node: what every packet meets between the port it comes in by and the one it leaves by.
+//! The flows of a Node: everything that happens to a packet between its input port and its output port.
 //!
-//! *Role.* Registers, tables and connection marks as types, and one compiler a feature: a free-standing description of the
-//! Node, a Pod, a peer, a Service or a rule becomes flows and groups.
+//! *Role.* Registers, tables and connection marks as types, and one compiler per feature: it turns a self-contained description
+//! of the Node, a Pod, a peer, a Service or a rule into flows and groups.
 //!
-//! *Invariants.* A compiler looks at its arguments only, so whatever changes is compiled alone. No two compilers write the same
-//! flow with different actions, but for clauses of rules, which are joined. A connection passes policies unasked only when
-//! all of them have accepted it.
+//! *Invariants.* A compiler depends on its arguments only, so a changed object is compiled alone. No two compilers write the
+//! same flow with different actions, except for clauses of rules, which are merged. A connection bypasses policies only
+//! after all of them have accepted it.
 //!
-//! *Not here.* What to send to the switch (crate `delta`), and where the descriptions come from (crates `proxy`, `policy`, `node`).
+//! *Not here.* The difference to send to the switch (crate `delta`), and the sources of the descriptions (crates `proxy`,
+//! `policy`, `node`).
 
 pub mod model;
 pub mod regs;
@@ -22,12 +23,17 @@ mod kube_proxy;
 mod policy;
 mod policy_only;
 mod ports;
+mod priority;
 mod service;
 mod spoof;
+mod tunnel;
 mod windows;
 
 pub use family::DNAT_ZONES;
 pub use service::USERDATA_NO_ENDPOINT;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use openflow::flow::Flow;
 use openflow::group::Group;
@@ -45,20 +51,21 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// The pipeline of a Node.
+    /// Compilers for this Node; a Node that changes needs a new pipeline.
     pub fn new(node: Node) -> Self {
-        let layout = Layout::new(node.mode, node.features, node.addresses.v6.is_some());
+        let layout = Layout::new(node.mode, node.features, node.addresses.v6.is_some(), !node.tunnels.is_empty());
         Self { node, layout }
     }
 
-    /// Which tables are in use.
+    /// The tables that this Node uses.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// What depends on the Node alone.
+    /// Flows that depend on the Node alone.
     pub fn base(&self) -> Vec<Flow> {
         let mut flows = self.spoof_base();
+        flows.extend(self.tunnel_base());
         flows.extend(self.arp_base());
         flows.extend(self.conntrack_base());
         flows.extend(self.policy_base());
@@ -77,9 +84,10 @@ impl Pipeline {
         flows
     }
 
-    /// What connects a Pod.
+    /// Flows that connect a Pod.
     pub fn pod(&self, pod: &Pod) -> Vec<Flow> {
         let mut flows = self.spoof_pod(pod);
+        flows.extend(self.related_pod(pod));
         flows.extend(self.forwarding_pod(pod));
         flows.extend(self.policy_pod(pod));
         if self.is_policy_only() {
@@ -88,40 +96,48 @@ impl Pipeline {
         flows
     }
 
-    /// What leads to another Node.
+    /// Flows that forward to one Pod subnet of another Node.
     pub fn peer(&self, peer: &Peer) -> Vec<Flow> {
         let mut flows = self.arp_peer(peer);
         flows.extend(self.forwarding_peer(peer));
+        flows.extend(self.spoof_peer(peer));
         flows
     }
 
-    /// One way into a Service; `cookie` must be no other frontend's, as it is what the switch tells learned flows apart by.
+    /// Which tunnel packets are accepted from another Node with these addresses and Pod subnets, and the guard of its tunnel ports.
+    pub fn peer_node(&self, addresses: &BTreeSet<IpAddr>, subnets: &[Peer]) -> Vec<Flow> {
+        let mut flows = self.tunnel_sources(addresses, subnets);
+        flows.extend(self.tunnel_targets(addresses));
+        flows
+    }
+
+    /// Flows of one frontend. `cookie` must be unique among frontends: it identifies the flows that the switch learns for it.
     pub fn frontend(&self, frontend: &Frontend, cookie: u64) -> Vec<Flow> {
         self.service_frontend(frontend, cookie)
     }
 
-    /// What a client whose choice is remembered finds: that endpoint if the frontend still leads to it, and otherwise the choice of
-    /// another. Without it such a client keeps an endpoint that any other Service has.
+    /// Session affinity: keep the learned endpoint while it still backs this frontend, otherwise select again. Without these
+    /// flows a client could stay on an endpoint that now belongs only to another Service.
     pub fn remembered(&self, frontend: &Frontend, endpoints: &EndpointSet, cookie: u64) -> Vec<Flow> {
         self.service_remembered(frontend, endpoints, cookie)
     }
 
-    /// What leads to an endpoint once it has been chosen. It has to be there before a group can choose it.
+    /// DNAT to an endpoint after it was selected. These flows must be installed before a group can select the endpoint.
     pub fn endpoint(&self, protocol: Protocol, endpoint: &Endpoint) -> Vec<Flow> {
         self.service_endpoint(protocol, endpoint)
     }
 
-    /// The group that chooses among endpoints.
+    /// The group that selects one of the endpoints of a Service.
     pub fn group(&self, group: &ServiceGroup) -> Group {
         self.service_group(group)
     }
 
-    /// A policy rule, as clauses that are shared with other rules.
+    /// A policy rule as a conjunction, whose clauses are shared with other rules.
     pub fn rule(&self, rule: &Rule) -> Vec<Flow> {
         self.policy_rule(rule)
     }
 
-    /// A Pod of whose connections in one direction only those pass that a rule allows.
+    /// Isolated Pod: connections in this direction that no rule allows are dropped.
     pub fn isolated(&self, direction: Direction, pod: &Applied) -> Vec<Flow> {
         self.policy_isolated(direction, pod)
     }

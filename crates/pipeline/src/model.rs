@@ -1,4 +1,4 @@
-//! What the compilers know of a Node, its Pods, peers, Services and rules: values, checked where they enter.
+//! Inputs of the compilers: descriptions of a Node, its Pods, peers, Services and rules. Callers have validated them.
 
 mod node;
 mod policy;

@@ -1,4 +1,4 @@
-//! Policies: rules as clauses that share flows, isolation, and what passes unasked.
+//! Policies: rules as conjunctions that share clauses, isolation, and packets that bypass rules.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,18 +14,17 @@ use crate::conntrack::{Tracked, state};
 use crate::family::{Addressed, Family, port_field};
 use crate::model::{Applied, Datapath, Direction, Pod, Ports, Protocol, Rule, RuleAction, RuleKind};
 use crate::ports::masks;
+use crate::priority;
 use crate::regs::{
     Bits, CT_ACCEPTED, CT_EGRESS_RULE, CT_INGRESS_RULE, DENIED, DENIED_BY, EGRESS_RULE, FROM_GATEWAY, INGRESS_RULE,
     Marked, OUT_PORT,
 };
 use crate::tables::Table;
 
-/// What a packet for the agent is about, in the first byte of its userdata.
+/// First byte of the userdata of a packet-in: a rule with action Reject matched.
 pub(crate) const USERDATA_REJECT: u8 = 1;
-/// The host marks the packets that it sends to Pods itself, probes among them.
+/// Mark of packets that the host itself sends to Pods, such as probes.
 const HOST_MARK: u8 = 1;
-/// Above every rule of a tier, whose priorities end at least two below.
-const ABOVE_RULES: u16 = 64990;
 
 /// The tables of one direction.
 struct Stage {
@@ -33,9 +32,9 @@ struct Stage {
     rule: Table,
     default: Table,
     metric: Table,
-    /// Where packets go on that have passed.
+    /// The table after this direction's policies.
     next: Table,
-    /// Where the rule that has allowed a packet, or a connection, is noted.
+    /// Register and label with the rule that allowed the packet or its connection.
     by: Bits,
     ct_by: Bits,
 }
@@ -70,39 +69,43 @@ impl Pipeline {
             let stage = stage(direction);
             let passed = self.passed(&stage);
             for (family, _) in self.node.addresses.iter() {
-                for (table, priority) in [(stage.antrea, ABOVE_RULES), (stage.rule, 210), (stage.default, ABOVE_RULES)]
-                {
-                    // Without tiers there is nothing in the default table that could stop a connection half-way.
+                for (table, priority) in [
+                    (stage.antrea, priority::tier::ACCEPTED),
+                    (stage.rule, priority::rule::ACCEPTED),
+                    (stage.default, priority::tier::ACCEPTED),
+                ] {
+                    // Without tiers, no flow of the default table applies to accepted connections.
                     if self.layout.has(stage.antrea) || table == stage.rule {
-                        let unasked = self.accepted(family).into_iter();
-                        flows.extend(unasked.map(|m| table.flow(priority).when(m).then(passed.clone())));
+                        let bypass = self.accepted(family).into_iter();
+                        flows.extend(bypass.map(|m| table.flow(priority).when(m).then(passed.clone())));
                     }
                 }
             }
             if self.layout.has(stage.antrea) {
-                flows.push(stage.antrea.flow(0).then(stage.rule.resubmit()));
-                flows.push(stage.metric.flow(0).then(stage.next.resubmit()));
+                flows.push(stage.antrea.flow(priority::MISS).then(stage.rule.resubmit()));
+                flows.push(stage.metric.flow(priority::MISS).then(stage.next.resubmit()));
             }
-            flows.push(stage.rule.flow(0).then(stage.default.resubmit()));
-            flows.push(stage.default.flow(0).then(passed));
+            flows.push(stage.rule.flow(priority::MISS).then(stage.default.resubmit()));
+            flows.push(stage.default.flow(priority::MISS).then(passed));
         }
         flows.extend(self.probes());
         flows
     }
 
-    /// The host may always look after its Pods.
+    /// The host may always probe its Pods.
     fn probes(&self) -> Vec<Flow> {
         let from_host: Vec<Match> = match self.node.datapath {
             Datapath::System => {
                 vec![Match::any().with_masked(Field::PktMark, HOST_MARK, HOST_MARK)]
             }
-            // The address alone could be anybody's behind a tunnel or an uplink.
+            // The address alone could be forged behind a tunnel or an uplink.
             Datapath::Netdev | Datapath::Windows => {
                 let gateways = self.node.addresses.iter();
                 gateways.map(|(f, address)| f.ip().mark(FROM_GATEWAY).from(address.gateway)).collect()
             }
         };
-        let tables = [(Table::AntreaIngress, ABOVE_RULES + 1), (Table::IngressRule, 210)];
+        let tables =
+            [(Table::AntreaIngress, priority::tier::FROM_HOST), (Table::IngressRule, priority::rule::ACCEPTED)];
         tables
             .into_iter()
             .filter(|(table, _)| self.layout.has(*table))
@@ -111,15 +114,19 @@ impl Pipeline {
             .collect()
     }
 
-    /// No policy keeps a Pod from itself.
+    /// Policies do not apply to a Pod's packets to itself.
     pub(crate) fn policy_pod(&self, pod: &Pod) -> Vec<Flow> {
         if !self.has_proxy() {
             return Vec::new();
         }
         let (egress, ingress) = (stage(Direction::Egress), stage(Direction::Ingress));
-        // The first table that could keep it, above all that could.
+        // In the first table with rules, above all rules.
         let first = |stage: &Stage| {
-            if self.layout.has(stage.antrea) { stage.antrea.flow(ABOVE_RULES - 1) } else { stage.rule.flow(205) }
+            if self.layout.has(stage.antrea) {
+                stage.antrea.flow(priority::tier::TO_ITSELF)
+            } else {
+                stage.rule.flow(priority::rule::TO_ITSELF)
+            }
         };
         let to_itself = |address: &IpAddr| {
             let family = Family::of(*address);
@@ -137,12 +144,18 @@ impl Pipeline {
         let table = stage(direction).default;
         let families: BTreeSet<Family> = pod.addresses.iter().map(|address| Family::of(*address)).collect();
         match direction {
-            Direction::Egress => {
-                pod.addresses.iter().map(|a| table.flow(200).when(Family::of(*a).ip().from(*a))).collect()
-            }
+            Direction::Egress => pod
+                .addresses
+                .iter()
+                .map(|a| table.flow(priority::default::DROP_ISOLATED).when(Family::of(*a).ip().from(*a)))
+                .collect(),
             Direction::Ingress => families
                 .into_iter()
-                .map(|f| table.flow(200).when(f.ip().mark(OUT_PORT.holds(u128::from(pod.port.0)))))
+                .map(|f| {
+                    table
+                        .flow(priority::default::DROP_ISOLATED)
+                        .when(f.ip().mark(OUT_PORT.holds(u128::from(pod.port.0))))
+                })
                 .collect(),
         }
     }
@@ -150,7 +163,7 @@ impl Pipeline {
     pub(crate) fn policy_rule(&self, rule: &Rule) -> Vec<Flow> {
         let stage = stage(rule.direction);
         let (table, clause_priority, verdict_priority, action) = match rule.kind {
-            RuleKind::Kubernetes => (stage.rule, 200, 190, RuleAction::Allow),
+            RuleKind::Kubernetes => (stage.rule, priority::rule::CLAUSE, priority::rule::VERDICT, RuleAction::Allow),
             RuleKind::Antrea { priority, action } => (stage.antrea, priority, priority, action),
             RuleKind::Baseline { priority, action } => (stage.default, priority, priority, action),
         };
@@ -158,7 +171,7 @@ impl Pipeline {
         for (family, _) in self.node.addresses.iter() {
             let clauses = rule.clauses(family);
             if clauses.iter().any(Vec::is_empty) {
-                // One condition can never hold in this family, so the rule says nothing in it.
+                // One clause cannot match in this family, so the rule has no flows in it.
                 continue;
             }
             let of = u8::try_from(clauses.len()).unwrap_or(u8::MAX);
@@ -188,8 +201,8 @@ impl Pipeline {
         let related = known(family.ip(), state::REL);
         match self.node.datapath {
             Datapath::System | Datapath::Windows => vec![known(family.ip(), state::EST), related],
-            // Here other protocols than these are tracked by addresses alone, so that to accept one port of SCTP would be to
-            // accept all. Who opens such a connection is asked every time, and only answers pass unasked.
+            // The userspace datapath tracks other protocols by addresses alone: accepting one SCTP port would accept all. So
+            // policies apply to every packet from the client, and only replies bypass them.
             Datapath::Netdev => {
                 let ported =
                     [Protocol::Tcp, Protocol::Udp].map(|protocol| known(family.protocol(protocol), state::EST));
@@ -213,30 +226,34 @@ impl Pipeline {
             RuleAction::Drop => vec![DENIED_BY.holds(number).load(), DENIED.load(), self.passed(stage)],
             RuleAction::Reject => {
                 let userdata = [USERDATA_REJECT].into_iter().chain(rule.id.to_be_bytes()).collect();
-                let tell = Action::Controller(Box::new(Controller { userdata, ..Controller::default() }));
-                vec![DENIED_BY.holds(number).load(), DENIED.load(), tell, self.passed(stage)]
+                let notify = Action::Controller(Box::new(Controller { userdata, ..Controller::default() }));
+                vec![DENIED_BY.holds(number).load(), DENIED.load(), notify, self.passed(stage)]
             }
         }
     }
 }
 
-/// What a rule did, counted by flows: connections by their first packet, packets and bytes by the rest.
+/// Counters of a rule: the first packet of a connection counts sessions, the others count packets and bytes.
 fn metrics(stage: &Stage, family: Family, id: u32, action: RuleAction) -> Vec<Flow> {
     let number = u128::from(id);
     let at = |priority, matches: Match| stage.metric.flow(priority).when(matches);
     match action {
         RuleAction::Allow => vec![
-            at(200, family.ip().ct(state::NEW, 0).mark(stage.by.holds(number))).then(stage.next.resubmit()),
-            at(200, family.ip().ct(0, state::NEW).mark(stage.ct_by.holds(number))).then(stage.next.resubmit()),
+            at(priority::metric::ALLOWED, family.ip().ct(state::NEW, 0).mark(stage.by.holds(number)))
+                .then(stage.next.resubmit()),
+            at(priority::metric::ALLOWED, family.ip().ct(0, state::NEW).mark(stage.ct_by.holds(number)))
+                .then(stage.next.resubmit()),
         ],
-        // Above the others: whatever else is noted of a denied packet, it goes no further.
-        RuleAction::Drop | RuleAction::Reject => vec![at(210, family.ip().mark(DENIED).mark(DENIED_BY.holds(number)))],
+        // A denied packet is dropped here, whichever rule allowed it before.
+        RuleAction::Drop | RuleAction::Reject => {
+            vec![at(priority::metric::DENIED, family.ip().mark(DENIED).mark(DENIED_BY.holds(number)))]
+        }
         RuleAction::Pass => Vec::new(),
     }
 }
 
 impl Rule {
-    /// The conditions that must hold together, each with the ways in which it can.
+    /// The clauses of the rule. All of them must match; each matches if one of its matches does.
     fn clauses(&self, family: Family) -> Vec<Vec<Match>> {
         let applied = || match self.direction {
             Direction::Egress => {

@@ -1,4 +1,4 @@
-//! Policy-only mode: another CNI plugin connects the Pods, and the bridge sits between them and the host unseen.
+//! Policy-only mode: another CNI plugin connects the Pods, and the bridge is transparent between them and the host.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -12,27 +12,36 @@ use crate::Pipeline;
 use crate::arp::{arp_reply, copy, nd_reply, solicitation};
 use crate::conntrack::{Tracked, state};
 use crate::model::Pod;
+use crate::priority;
 use crate::regs::{CT_GATEWAY, Marked, SWAP};
 use crate::tables::Table;
 
 impl Pipeline {
     pub(crate) fn policy_only_base(&self) -> Vec<Flow> {
-        // Whatever a Pod looks for is behind us.
+        // All other addresses are behind the bridge.
         let mut flows = vec![answer_any()];
         if self.node.addresses.v6.is_some() {
             flows.push(answer_any6());
         }
         for (family, _) in self.node.addresses.iter() {
             let replies = family.ip().ct(state::RPL | state::TRK, 0).mark(CT_GATEWAY);
-            flows.push(self.through_gateway(210, replies, Table::L2ForwardingCalc));
-            flows.push(self.through_gateway(190, family.ip(), Table::L2ForwardingCalc));
+            flows.push(self.through_gateway(
+                priority::l3_forwarding::REPLY_TO_GATEWAY,
+                replies,
+                Table::L2ForwardingCalc,
+            ));
+            flows.push(self.through_gateway(
+                priority::l3_forwarding::POLICY_ONLY_DEFAULT,
+                family.ip(),
+                Table::L2ForwardingCalc,
+            ));
         }
         flows
     }
 
-    /// A Pod that announces its address is not told that we have it, or the Pod would find its own address taken. (A probe from
-    /// 0.0.0.0 does not get this far: no Pod has that address.)
-    #[expect(clippy::unused_self, reason = "all compilers are asked the same way")]
+    /// No answer to a Pod's announcement of its own address, or the Pod would detect a duplicate address. (A probe from
+    /// 0.0.0.0 does not reach this table: no Pod has that address.)
+    #[expect(clippy::unused_self, reason = "all compilers have the same signature")]
     pub(crate) fn policy_only_pod(&self, pod: &Pod) -> Vec<Flow> {
         let itself = |address: &Ipv4Addr| {
             let address = u32::from(*address);
@@ -42,11 +51,17 @@ impl Pipeline {
             IpAddr::V4(address) => Some(address),
             IpAddr::V6(_) => None,
         });
-        own.map(|a| Table::ArpResponder.flow(210).when(itself(a)).then(Action::Output(Port::NORMAL))).collect()
+        own.map(|a| {
+            Table::ArpResponder
+                .flow(priority::responder::DUPLICATE_ADDRESS_PROBE)
+                .when(itself(a))
+                .then(Action::Output(Port::NORMAL))
+        })
+        .collect()
     }
 }
 
-/// Answers for any address: it is exchanged with the asker's.
+/// Answers requests for any address: swaps the sender's and the target's address.
 fn answer_any() -> Flow {
     let swap = SWAP.subfield();
     let announce = [
@@ -54,12 +69,12 @@ fn answer_any() -> Flow {
         copy(Field::ArpSpa, Field::ArpTpa),
         Action::Move { src: swap, dst: Subfield::whole(Field::ArpSpa) },
     ];
-    let flow = Table::ArpResponder.flow(200).when(Match::arp().with(Field::ArpOp, 1u8));
+    let flow = Table::ArpResponder.flow(priority::responder::ANSWER).when(Match::arp().with(Field::ArpOp, 1u8));
     arp_reply(announce).into_iter().fold(flow, Flow::then)
 }
 
-/// The same for IPv6.
+/// Answers neighbour solicitations for any address.
 fn answer_any6() -> Flow {
-    let flow = Table::NdResponder.flow(200).when(solicitation());
+    let flow = Table::NdResponder.flow(priority::responder::ANSWER).when(solicitation());
     nd_reply(copy(Field::NdTarget, Field::Ipv6Src)).into_iter().fold(flow, Flow::then)
 }

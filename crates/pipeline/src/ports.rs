@@ -5,7 +5,7 @@ pub(crate) fn masks(first: u16, last: u16) -> Vec<(u16, u16)> {
     let (mut at, end) = (u32::from(first), u32::from(last) + 1);
     let mut pairs = Vec::new();
     while at < end {
-        // The largest aligned block that starts here and ends in time.
+        // The largest aligned block that starts here and ends within the range.
         let aligned = if at == 0 { 16 } else { at.trailing_zeros().min(16) };
         let fitting = (end - at).ilog2();
         let size = 1u32 << aligned.min(fitting);
@@ -23,7 +23,7 @@ mod tests {
     use super::masks;
 
     #[test]
-    fn well_known_ranges() {
+    fn examples_of_ranges() {
         assert_eq!(masks(80, 80), [(80, 0xffff)]);
         assert_eq!(masks(0, 65535), [(0, 0)]);
         assert_eq!(masks(8080, 8083), [(8080, 0xfffc)]);

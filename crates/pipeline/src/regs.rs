@@ -33,12 +33,12 @@ impl Bits {
         Mark { bits: self, value }
     }
 
-    /// A value that is only known at run time; what does not fit is cut off.
+    /// A value that is only known at run time; excess bits are cut off.
     pub const fn holds(self, value: u128) -> Mark {
         Mark { bits: self, value: value & self.max() }
     }
 
-    /// The bits themselves.
+    /// The field and bit range, for actions.
     pub const fn subfield(self) -> Subfield {
         self.subfield
     }
@@ -53,7 +53,7 @@ impl Bits {
 }
 
 impl Mark {
-    /// Writes the value.
+    /// `load:value->field[lo..hi]`: writes the value to the bits.
     pub fn load(self) -> Action {
         Action::load(self.bits.subfield, self.value)
     }
@@ -67,7 +67,7 @@ impl Mark {
 
 /// Conditions on marks, for matches.
 pub trait Marked {
-    /// And the bits hold the value.
+    /// Adds the condition that the bits hold the value.
     #[must_use]
     fn mark(self, mark: Mark) -> Self;
 }
@@ -86,7 +86,7 @@ macro_rules! layout {
     ($($(#[doc = $doc:literal])+ $name:ident: $field:ident[$lo:literal..=$hi:literal] $(shares $other:ident)?;)*) => {
         $($(#[doc = $doc])+ pub const $name: Bits = Bits::new(Field::$field, $lo, $hi);)*
 
-        /// Pairs that may overlap, as no packet needs both at once.
+        /// Pairs that may overlap, as no packet uses both at once.
         const SHARED: &[(Bits, Bits)] = &[$($(($name, $other),)?)*];
         const ALL: &[Bits] = &[$($name,)*];
     };
@@ -95,45 +95,55 @@ macro_rules! layout {
 layout! {
     /// Where the packet came in: one of the `FROM_` marks.
     SOURCE: Reg0[0..=3];
-    /// Whether the way out is known and stands in [`OUT_PORT`].
+    /// Whether the output port is known and in [`OUT_PORT`].
     OUT_KNOWN: Reg0[16..=16];
-    /// Whether the packet leaves by the port it came in by.
+    /// Whether the packet is output to its input port.
     HAIRPIN_BIT: Reg0[18..=18];
-    /// Whether the MAC addresses have to be rewritten on the way.
+    /// Whether the MACs must be rewritten.
     REWRITE_BIT: Reg0[19..=19];
     /// Whether a rule has denied the packet.
     DENIED_BIT: Reg0[20..=20];
-    /// The port that the packet leaves by.
+    /// Whether the packet has passed `TunnelGuard`.
+    NO_TUNNEL_BIT: Reg0[23..=23];
+    /// Whether the packet has passed `RelatedGuard`.
+    RELATED_BIT: Reg0[24..=24];
+    /// The output port of the packet.
     OUT_PORT: Reg1[0..=31];
-    /// Holds an address while two are exchanged.
+    /// Holds an address while two are swapped.
     SWAP: Reg2[0..=31];
-    /// The IPv4 address of the endpoint that was chosen.
+    /// IPv4 address of the selected endpoint.
     ENDPOINT_IP: Reg3[0..=31];
     /// The rule that has denied the packet.
     DENIED_BY: Reg3[0..=31] shares ENDPOINT_IP;
-    /// The port of the endpoint that was chosen.
+    /// Port of the selected endpoint.
     ENDPOINT_PORT: Reg4[0..=15];
-    /// How far the choice of an endpoint is: one of the `ENDPOINT_` marks.
+    /// State of endpoint selection: one of the `ENDPOINT_` marks.
     ENDPOINT_STATE: Reg4[16..=18];
     /// Whether the destination is an address on which NodePorts listen.
     NODE_PORT_BIT: Reg4[19..=19];
-    /// Whether the source has to be translated.
+    /// Whether the connection needs SNAT.
     SNAT_BIT: Reg4[20..=20];
     /// The egress rule that has allowed the packet.
     EGRESS_RULE: Reg5[0..=31];
     /// The ingress rule that has allowed the packet.
     INGRESS_RULE: Reg6[0..=31];
-    /// The IPv6 address of the endpoint that was chosen.
+    /// IPv6 address of the selected endpoint.
     ENDPOINT_IP6: Xxreg3[0..=127];
-    /// What a connection is: one of the `CT_` marks.
+    /// Kind of the connection: `CT_GATEWAY` or `CT_SERVICE`.
     CT_KIND: CtMark[0..=5];
-    /// Whether a connection's source is translated.
+    /// Whether the connection has SNAT.
     CT_SNAT_BIT: CtMark[6..=6];
+    /// Whether the connection has DNAT to the port of a tunnel protocol.
+    CT_TUNNEL_PORT_BIT: CtMark[7..=7];
     /// The ingress rule that has allowed a connection.
     CT_INGRESS_RULE: CtLabel[0..=31];
     /// The egress rule that has allowed a connection.
     CT_EGRESS_RULE: CtLabel[32..=63];
-    /// Whether all policies have accepted a connection; only then do its packets pass them unasked.
+    /// Input port of the first packet of a connection.
+    CT_IN_PORT: CtLabel[64..=79];
+    /// Output port of the first packet of a connection.
+    CT_OUT_PORT: CtLabel[80..=95];
+    /// Whether all policies have accepted a connection; only then do its packets bypass them.
     CT_ACCEPTED_BIT: CtLabel[127..=127];
 }
 
@@ -176,29 +186,39 @@ pub const FROM_POD: Mark = SOURCE.is(2);
 pub const FROM_UPLINK: Mark = SOURCE.is(4);
 /// From the bridge's own interface.
 pub const FROM_BRIDGE: Mark = SOURCE.is(5);
-/// The way out is known.
+/// The output port is known.
 pub const FOUND: Mark = OUT_KNOWN.is(1);
-/// Leaves by the port it came in by.
+/// Output to the input port.
 pub const HAIRPIN: Mark = HAIRPIN_BIT.is(1);
-/// The MAC addresses have to be rewritten.
+/// The MACs must be rewritten.
 pub const REWRITE: Mark = REWRITE_BIT.is(1);
 /// Denied by a rule.
 pub const DENIED: Mark = DENIED_BIT.is(1);
-/// An endpoint has to be chosen.
+/// The packet has not passed `TunnelGuard`.
+pub const MAY_BE_TUNNEL: Mark = NO_TUNNEL_BIT.is(0);
+/// The packet has passed `TunnelGuard`.
+pub const NO_TUNNEL: Mark = NO_TUNNEL_BIT.is(1);
+/// The packet has not passed `RelatedGuard`.
+pub const MAY_BE_FORGED: Mark = RELATED_BIT.is(0);
+/// The packet has passed `RelatedGuard`.
+pub const RELATED: Mark = RELATED_BIT.is(1);
+/// An endpoint must be selected.
 pub const ENDPOINT_SELECT: Mark = ENDPOINT_STATE.is(1);
-/// An endpoint has been chosen.
+/// An endpoint has been selected.
 pub const ENDPOINT_SELECTED: Mark = ENDPOINT_STATE.is(2);
-/// An endpoint has been chosen, and has to be remembered.
+/// An endpoint has been selected and must be learned (session affinity).
 pub const ENDPOINT_LEARN: Mark = ENDPOINT_STATE.is(3);
 /// The destination is an address on which NodePorts listen.
 pub const NODE_PORT: Mark = NODE_PORT_BIT.is(1);
-/// The source has to be translated.
+/// The connection needs SNAT.
 pub const SNAT: Mark = SNAT_BIT.is(1);
-/// A connection that came in by the gateway.
+/// A connection from the gateway.
 pub const CT_GATEWAY: Mark = CT_KIND.is(0x20);
 /// A connection to a Service.
 pub const CT_SERVICE: Mark = CT_KIND.is(0x21);
-/// A connection whose source is translated.
+/// A connection with SNAT.
 pub const CT_SNAT: Mark = CT_SNAT_BIT.is(1);
+/// A connection with DNAT to the port of a tunnel protocol.
+pub const CT_TUNNEL_PORT: Mark = CT_TUNNEL_PORT_BIT.is(1);
 /// A connection that all policies have accepted.
 pub const CT_ACCEPTED: Mark = CT_ACCEPTED_BIT.is(1);

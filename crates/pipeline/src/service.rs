@@ -1,4 +1,4 @@
-//! AntreaProxy: from a Service's address to an endpoint's.
+//! AntreaProxy: from the address of a Service to an endpoint.
 
 use std::net::IpAddr;
 
@@ -14,20 +14,23 @@ use crate::Pipeline;
 use crate::conntrack::commit;
 use crate::family::{Addressed, Family, bits, port_field, proto_number};
 use crate::model::{Affinity, Endpoint, EndpointSet, Frontend, FrontendKind, Protocol, ServiceGroup};
+use crate::priority;
 use crate::regs::{
-    Bits, CT_SERVICE, CT_SNAT_BIT, ENDPOINT_IP, ENDPOINT_IP6, ENDPOINT_LEARN, ENDPOINT_PORT, ENDPOINT_SELECT,
-    ENDPOINT_SELECTED, ENDPOINT_STATE, FROM_GATEWAY, FROM_POD, HAIRPIN, Mark, Marked, NODE_PORT, OUT_PORT, REWRITE,
-    REWRITE_BIT, SNAT, SNAT_BIT,
+    Bits, CT_SERVICE, CT_SNAT_BIT, CT_TUNNEL_PORT, ENDPOINT_IP, ENDPOINT_IP6, ENDPOINT_LEARN, ENDPOINT_PORT,
+    ENDPOINT_SELECT, ENDPOINT_SELECTED, ENDPOINT_STATE, FROM_GATEWAY, FROM_POD, HAIRPIN, Mark, Marked, NODE_PORT,
+    OUT_PORT, REWRITE, REWRITE_BIT, SNAT, SNAT_BIT,
 };
 use crate::tables::Table;
 
-/// In the first byte of the userdata of a packet for the agent: it was sent to a Service that has no endpoints.
+/// First byte of the userdata of a packet-in: the packet is for a Service without endpoints.
 pub const USERDATA_NO_ENDPOINT: u8 = 2;
-/// The weight of every endpoint.
+/// Clients with session affinity per frontend; connections of further clients are balanced individually.
+const MAX_LEARNED: u32 = 1024;
+/// The weight of every endpoint in a group.
 const WEIGHT: u16 = 100;
-/// The table by which Open vSwitch deals connections out has at least so many places, and at most.
-const FEWEST_PLACES: usize = 16;
-const MOST_PLACES: usize = 256;
+/// Size of the hash table that Open vSwitch builds for a select group.
+const MIN_SLOTS: usize = 16;
+const MAX_SLOTS: usize = 256;
 
 fn endpoint_ip(family: Family) -> Bits {
     match family {
@@ -54,23 +57,28 @@ impl Pipeline {
     pub(crate) fn service_base(&self) -> Vec<Flow> {
         let policy = self.layout.to([Table::AntreaEgress, Table::EgressRule]);
         let mut flows = vec![
-            Table::ServiceHairpin.flow(0).then(self.layout.to([Table::ServiceConntrack, Table::Conntrack])),
-            Table::SessionAffinity.flow(0).then(ENDPOINT_SELECT.load()),
-            Table::ServiceLb.flow(0).then(Table::EndpointDnat.resubmit()),
-            // An endpoint that is gone: another is chosen.
+            Table::ServiceHairpin
+                .flow(priority::MISS)
+                .then(self.layout.to([Table::ServiceConntrack, Table::Conntrack])),
+            Table::SessionAffinity.flow(priority::MISS).then(ENDPOINT_SELECT.load()),
+            Table::ServiceLb.flow(priority::MISS).then(Table::EndpointDnat.resubmit()),
+            // The selected endpoint was removed: select another.
             Table::EndpointDnat
-                .flow(190)
+                .flow(priority::endpoint_dnat::SELECT_AGAIN)
                 .when(Match::any().mark(ENDPOINT_SELECTED))
                 .then(ENDPOINT_SELECT.load())
                 .then(Table::ServiceLb.resubmit()),
-            Table::EndpointDnat.flow(0).then(policy),
-            Table::HairpinSnat.flow(0).then(Table::L2ForwardingOut.resubmit()),
-            Table::L2ForwardingOut.flow(210).when(Match::any().mark(HAIRPIN)).then(Action::Output(Port::IN_PORT)),
+            Table::EndpointDnat.flow(priority::MISS).then(policy),
+            Table::HairpinSnat.flow(priority::MISS).then(Table::L2ForwardingOut.resubmit()),
+            Table::L2ForwardingOut
+                .flow(priority::l2_forwarding_out::HAIRPIN)
+                .when(Match::any().mark(HAIRPIN))
+                .then(Action::Output(Port::IN_PORT)),
         ];
         for (family, address) in self.node.addresses.iter() {
             flows.push(
                 Table::ServiceHairpin
-                    .flow(200)
+                    .flow(priority::DISJOINT)
                     .when(family.ip().to(address.hairpin))
                     .then(Action::Move { src: Subfield::whole(family.src()), dst: Subfield::whole(family.dst()) })
                     .then(HAIRPIN.load())
@@ -80,11 +88,11 @@ impl Pipeline {
         if self.has_proxy_all() {
             flows.extend(self.node_port_addresses());
             for (family, _) in self.node.addresses.iter() {
-                // From the host to the host: the switch sends nothing back by itself.
+                // From the host to the host: the switch does not output to the input port unless asked to.
                 let gateway = OUT_PORT.holds(u128::from(self.node.gateway.port.0));
                 flows.push(
                     Table::HairpinSnat
-                        .flow(200)
+                        .flow(priority::DISJOINT)
                         .when(family.ip().mark(FROM_GATEWAY).mark(gateway))
                         .then(HAIRPIN.load())
                         .then(Table::L2ForwardingOut.resubmit()),
@@ -98,7 +106,10 @@ impl Pipeline {
         let own = self.node.addresses.iter().flat_map(|(_, address)| [address.gateway, address.virtual_service]);
         own.chain(self.node.node_port_addresses.iter().copied())
             .map(|address| {
-                Table::ServiceClassifier.flow(200).when(Family::of(address).ip().to(address)).then(NODE_PORT.load())
+                Table::ServiceClassifier
+                    .flow(priority::DISJOINT)
+                    .when(Family::of(address).ip().to(address))
+                    .then(NODE_PORT.load())
             })
             .collect()
     }
@@ -117,14 +128,16 @@ impl Pipeline {
         let mut flows: Vec<Flow> = self
             .admitted(frontend, &select())
             .map(|client| match frontend.group {
-                Some(group) => choose(200, client, group, frontend.snat),
-                None if frontend.drops => Table::ServiceLb.flow(200).cookie(cookie).when(client),
-                None => Table::ServiceLb.flow(200).cookie(cookie).when(client).then(refuse()),
+                Some(group) => choose(priority::service_lb::SELECT, client, group, frontend.snat),
+                None if frontend.drops => {
+                    Table::ServiceLb.flow(priority::service_lb::SELECT).cookie(cookie).when(client)
+                }
+                None => Table::ServiceLb.flow(priority::service_lb::SELECT).cookie(cookie).when(client).then(refuse()),
             })
             .collect();
         if let Some(group) = frontend.in_cluster_group {
             for client in self.in_cluster_clients(frontend, &select()) {
-                flows.push(choose(210, client, group, false));
+                flows.push(choose(priority::service_lb::SELECT_IN_CLUSTER, client, group, false));
             }
         }
         let has_endpoints = frontend.group.or(frontend.in_cluster_group).is_some();
@@ -132,7 +145,7 @@ impl Pipeline {
         if let Some(affinity) = affinity {
             flows.push(
                 Table::ServiceLb
-                    .flow(190)
+                    .flow(priority::service_lb::LEARN)
                     .cookie(cookie)
                     .when(frontend.when(ENDPOINT_LEARN))
                     .then(frontend.learn(affinity, cookie))
@@ -141,12 +154,16 @@ impl Pipeline {
             );
         }
         if frontend.clients.is_some() {
-            // A client that is remembered has chosen before it gets here, and may have been admitted when others were.
+            // A client with a learned endpoint skips selection, and may have been admitted by earlier ranges.
             let at = |priority, matches| Table::ServiceLb.flow(priority).cookie(cookie).when(matches);
-            let remembered = frontend.when(ENDPOINT_SELECTED);
-            let admitted = self.admitted(frontend, &remembered).filter(|_| affinity.is_some());
-            flows.extend(admitted.map(|client| at(186, client).then(Table::EndpointDnat.resubmit())));
-            flows.push(at(185, frontend.packets()));
+            let learned = frontend.when(ENDPOINT_SELECTED);
+            let admitted = self.admitted(frontend, &learned).filter(|_| affinity.is_some());
+            flows.extend(
+                admitted.map(|client| {
+                    at(priority::service_lb::ADMITTED_CLIENT, client).then(Table::EndpointDnat.resubmit())
+                }),
+            );
+            flows.push(at(priority::service_lb::DROP_OTHER_CLIENTS, frontend.packets()));
         }
         flows
     }
@@ -156,16 +173,21 @@ impl Pipeline {
         let mut flows = Vec::new();
         for client in self.admitted(frontend, &frontend.when(ENDPOINT_SELECTED)) {
             let still_there = |endpoint: &Endpoint| {
-                at(188, client.clone().mark_endpoint(endpoint)).then(Table::EndpointDnat.resubmit())
+                at(priority::service_lb::KEEP_LEARNED, client.clone().mark_endpoint(endpoint))
+                    .then(Table::EndpointDnat.resubmit())
             };
             flows.extend(endpoints.iter().map(still_there));
-            flows.push(at(187, client.clone()).then(ENDPOINT_SELECT.load()).then(Table::ServiceLb.resubmit()));
+            flows.push(
+                at(priority::service_lb::SELECT_AGAIN, client.clone())
+                    .then(ENDPOINT_SELECT.load())
+                    .then(Table::ServiceLb.resubmit()),
+            );
         }
         flows
     }
 
-    /// Those packets that come from clients that may use the frontend. The Node is one if its address may, though its packets
-    /// have the gateway's, too.
+    /// Matches packets from clients that may use the frontend. The Node may use it if its address may, even though its packets
+    /// can have the gateway's address.
     fn admitted(&self, frontend: &Frontend, packets: &Match) -> impl Iterator<Item = Match> {
         let outside_ranges = |host: &IpAddr| !frontend.admits(*host);
         let node = self.admitted_hosts(frontend).into_iter().filter(outside_ranges);
@@ -173,14 +195,14 @@ impl Pipeline {
         frontend.within_ranges(packets).chain(node)
     }
 
-    /// Packets of a Pod of this Node, or of the Node itself, and not of clients outside.
+    /// Matches packets from Pods of this Node and from the Node itself, not from clients outside.
     fn in_cluster_clients(&self, frontend: &Frontend, packets: &Match) -> Vec<Match> {
         let node = self.admitted_hosts(frontend).into_iter();
         let node = node.map(|host| packets.clone().mark(FROM_GATEWAY).from(host));
         frontend.within_ranges(&packets.clone().mark(FROM_POD)).chain(node).collect()
     }
 
-    /// What the Node's own packets have as their source, as far as it may use the frontend.
+    /// Source addresses of the Node's own packets that may use the frontend.
     fn admitted_hosts(&self, frontend: &Frontend) -> Vec<IpAddr> {
         let of_family = self.node.addresses.iter().filter(|(family, _)| *family == frontend.kind.family());
         of_family
@@ -201,24 +223,31 @@ impl Pipeline {
             port: Some(endpoint.port),
             ..Nat::default()
         };
-        // The need to translate the source outlives the first packet: it may come again before there is an answer.
-        let exec = vec![CT_SERVICE.load(), Action::Move { src: SNAT_BIT.subfield(), dst: CT_SNAT_BIT.subfield() }];
+        // The need for SNAT is kept in the mark, for retransmissions of the first packet.
+        let mut exec = vec![CT_SERVICE.load(), Action::Move { src: SNAT_BIT.subfield(), dst: CT_SNAT_BIT.subfield() }];
+        if self.is_tunnel_port(protocol, endpoint) {
+            exec.push(CT_TUNNEL_PORT.load());
+        }
         let policy = self.layout.first_of([Table::AntreaEgress, Table::EgressRule]);
-        let mut flows =
-            vec![Table::EndpointDnat.flow(200).when(chosen).then(commit(family.dnat_zone(), policy, Some(nat), exec))];
+        let mut flows = vec![Table::EndpointDnat.flow(priority::endpoint_dnat::TRANSLATE).when(chosen).then(commit(
+            family.dnat_zone(),
+            policy,
+            Some(nat),
+            exec,
+        ))];
         if endpoint.is_local_pod {
             flows.extend(self.hairpin(family, endpoint.address));
         }
         flows
     }
 
-    /// A Pod that is its own endpoint needs another source, or it would talk to itself without us.
+    /// A Pod that is its own endpoint needs another source, or its reply would not leave the Pod.
     fn hairpin(&self, family: Family, address: IpAddr) -> Option<Flow> {
         let (_, own) = self.node.addresses.iter().find(|(f, _)| *f == family)?;
         let itself = family.ip().from(address).to(address);
         Some(
             Table::HairpinSnat
-                .flow(200)
+                .flow(priority::DISJOINT)
                 .when(itself)
                 .then(Action::set(family.src(), bits(own.hairpin)))
                 .then(HAIRPIN.load())
@@ -226,7 +255,7 @@ impl Pipeline {
         )
     }
 
-    #[expect(clippy::unused_self, reason = "all compilers are asked the same way")]
+    #[expect(clippy::unused_self, reason = "all compilers have the same signature")]
     pub(crate) fn service_group(&self, group: &ServiceGroup) -> Group {
         let next = if group.affinity { Table::ServiceLb } else { Table::EndpointDnat };
         let endpoints = group.endpoints.iter().take(ServiceGroup::MAX_ENDPOINTS);
@@ -246,47 +275,49 @@ impl Pipeline {
     }
 }
 
-/// Conditions on the endpoint that was chosen, for matches.
-trait Chosen {
-    /// And it is this one.
+/// Conditions on the selected endpoint, for matches.
+trait Selected {
+    /// Adds the condition that this endpoint was selected.
     #[must_use]
     fn mark_endpoint(self, endpoint: &Endpoint) -> Self;
 }
 
-impl Chosen for Match {
+impl Selected for Match {
     fn mark_endpoint(self, endpoint: &Endpoint) -> Self {
         let address = endpoint_ip(Family::of(endpoint.address)).holds(bits(endpoint.address));
         self.mark(address).mark(ENDPOINT_PORT.holds(u128::from(endpoint.port)))
     }
 }
 
-/// Open vSwitch deals connections out by a table of 16 places, or as many as the lightest bucket needs to have one. Ten endpoints
-/// of one weight have one place or two. So one of them gets a second bucket, with so small a part of its weight that the
-/// table has all the 256 places that it can have; where each has the same number of places anyway, or hardly more than one in
-/// the largest table, there is none.
+/// Weight of an extra bucket that improves balancing, if one is needed.
+///
+/// Open vSwitch assigns the buckets of a group to a hash table with 16 slots, or more if the lightest bucket would get none.
+/// With 16 slots, ten endpoints of equal weight have one slot or two. So the first endpoint gets a second bucket with a part of
+/// its weight that is small enough to enlarge the table to its maximum of 256 slots. This is not needed if the endpoints
+/// divide 16, and useless if there are more than half as many endpoints as slots.
 fn small_part(endpoints: usize) -> Option<u16> {
-    let even = endpoints.is_power_of_two() && endpoints <= FEWEST_PLACES;
-    let part = u16::try_from((endpoints * usize::from(WEIGHT)).div_ceil(MOST_PLACES)).ok()?;
-    (endpoints > 1 && endpoints <= MOST_PLACES / 2 && !even).then_some(part)
+    let even = endpoints.is_power_of_two() && endpoints <= MIN_SLOTS;
+    let part = u16::try_from((endpoints * usize::from(WEIGHT)).div_ceil(MAX_SLOTS)).ok()?;
+    (endpoints > 1 && endpoints <= MAX_SLOTS / 2 && !even).then_some(part)
 }
 
-/// Nobody answers: the agent tells the client.
+/// Sends the packet to the agent, which rejects the connection.
 fn refuse() -> Action {
     Action::Controller(Box::new(Controller { userdata: vec![USERDATA_NO_ENDPOINT], ..Controller::default() }))
 }
 
 impl Frontend {
-    /// Packets for this frontend whose choice of an endpoint is in this state.
+    /// Packets for this frontend in this state of endpoint selection.
     fn when(&self, state: Mark) -> Match {
         self.packets().mark(state)
     }
 
-    /// Those packets that come from the ranges of clients that may use the frontend.
+    /// Those of `packets` with a source in `loadBalancerSourceRanges`.
     fn within_ranges(&self, packets: &Match) -> impl Iterator<Item = Match> {
         let from = |range: IpNet| packets.clone().within(self.kind.family().src(), range);
         match &self.clients {
             None => vec![packets.clone()].into_iter(),
-            // A range within another one would match twice.
+            // Nested ranges would match twice.
             Some(ranges) => {
                 let ranges = IpNet::aggregate(&ranges.iter().copied().collect());
                 ranges.into_iter().map(from).collect::<Vec<_>>().into_iter()
@@ -298,7 +329,7 @@ impl Frontend {
         self.clients.as_ref().is_none_or(|ranges| ranges.iter().any(|range| range.contains(&client)))
     }
 
-    /// Packets for this frontend.
+    /// Packets to the address and port of this frontend.
     fn packets(&self) -> Match {
         let packets = self.kind.family().protocol(self.protocol).with(port_field(self.protocol), self.port);
         match self.kind {
@@ -307,7 +338,7 @@ impl Frontend {
         }
     }
 
-    /// Remembers the endpoint for the client.
+    /// Learns the endpoint of this client, for session affinity.
     fn learn(&self, affinity: Affinity, cookie: u64) -> Action {
         let family = self.kind.family();
         let eth = match family {
@@ -340,10 +371,11 @@ impl Frontend {
         }
         Action::Learn(Box::new(Learn {
             table: Table::SessionAffinity.id(),
-            priority: 200,
+            priority: priority::DISJOINT,
             hard_timeout: u16::try_from(affinity.seconds).unwrap_or(u16::MAX),
             cookie,
             delete_learned: true,
+            limit: MAX_LEARNED,
             specs,
             ..Learn::default()
         }))

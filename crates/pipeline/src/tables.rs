@@ -1,4 +1,4 @@
-//! The tables, in the order in which a packet meets them, and where it goes from one to the next.
+//! The tables, in the order in which a packet passes them.
 
 use openflow::action::Action;
 use openflow::flow::Flow;
@@ -18,7 +18,7 @@ macro_rules! tables {
             /// Every table, in packet order.
             pub const ALL: &[Table] = &[$(Table::$name,)*];
 
-            /// Its name, as commands print it.
+            /// The name that commands print.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Table::$name => stringify!($name),)*
@@ -29,66 +29,70 @@ macro_rules! tables {
 }
 
 tables! {
-    /// Where does the packet come from?
+    /// Marks the packet with its source: Pod, gateway, tunnel or uplink.
     Classifier = 0;
-    /// Is it who it says it is?
+    /// Drops packets with a forged source.
     SpoofGuard = 10;
-    /// Answers ARP requests for addresses that are not here.
+    /// Answers ARP requests for addresses that are not on this bridge.
     ArpResponder = 20;
-    /// Answers neighbour solicitations for addresses that are not here.
+    /// Answers neighbour solicitations for addresses that are not on this bridge.
     NdResponder = 21;
-    /// The second half of an answer to a neighbour solicitation.
+    /// Completes the answer to a neighbour solicitation.
     NdAnswer = 22;
-    /// Gives replies of a Pod to itself their destination back.
+    /// Restores the destination of a Pod's replies to itself.
     ServiceHairpin = 23;
-    /// Undoes the translation of the source.
+    /// Reverts SNAT of replies in connections to Services.
     ServiceConntrack = 24;
-    /// Finds the packet's connection, and translates as it was.
+    /// Looks up the connection, and applies its NAT.
     Conntrack = 30;
-    /// Drops what is invalid, and lets what is known pass the choice of an endpoint.
+    /// Drops invalid packets; packets of known connections skip the selection of an endpoint.
     ConntrackState = 31;
-    /// Is the destination an address on which NodePorts listen?
+    /// Drops ICMP errors of a Pod about connections of others.
+    RelatedGuard = 32;
+    /// Marks packets to addresses on which NodePorts listen.
     ServiceClassifier = 35;
-    /// Has the client been here before? With kube-proxy: is it a Service at all?
+    /// Session affinity: learned endpoints of clients. With kube-proxy: sends packets for Services to the host.
     SessionAffinity = 40;
-    /// Chooses an endpoint.
+    /// Selects an endpoint for a new connection.
     ServiceLb = 41;
-    /// Translates the destination to the endpoint.
+    /// DNAT to the endpoint.
     EndpointDnat = 42;
     /// Egress rules of Antrea policies.
     AntreaEgress = 45;
     /// Egress rules of Kubernetes policies.
     EgressRule = 50;
-    /// What no egress rule has allowed, and the baseline.
+    /// Drops packets of isolated Pods that no egress rule allowed, then the baseline tier.
     EgressDefault = 60;
-    /// Counts what egress rules did.
+    /// Counts packets of egress rules, and drops those that a rule denied.
     EgressMetric = 61;
-    /// Where to, by address.
+    /// Drops tunnel packets to Node addresses.
+    TunnelGuard = 65;
+    /// Routes by IP address.
     L3Forwarding = 70;
-    /// Counts the time to live down.
+    /// Decrements the TTL of routed packets.
     L3DecTtl = 72;
-    /// Where to, by MAC address.
+    /// Looks up the output port by MAC.
     L2ForwardingCalc = 80;
     /// Ingress rules of Antrea policies.
     AntreaIngress = 85;
     /// Ingress rules of Kubernetes policies.
     IngressRule = 90;
-    /// What no ingress rule has allowed, and the baseline.
+    /// Drops packets to isolated Pods that no ingress rule allowed, then the baseline tier.
     IngressDefault = 100;
-    /// Counts what ingress rules did.
+    /// Counts packets of ingress rules, and drops those that a rule denied.
     IngressMetric = 101;
-    /// Remembers the connection.
+    /// Commits accepted connections to the tracker.
     ConntrackCommit = 105;
-    /// Translates the source of connections to Services.
+    /// SNAT of connections to Services.
     ServiceConntrackCommit = 106;
-    /// Gives packets of a Pod to itself another source.
+    /// Replaces the source of a Pod's packets to itself.
     HairpinSnat = 108;
-    /// Out.
+    /// Outputs to the port in [`OUT_PORT`](crate::regs::OUT_PORT).
     L2ForwardingOut = 110;
 }
 
 impl Table {
-    /// Its number on the wire.
+    /// The table number on the wire.
     pub const fn id(self) -> u8 {
         self as u8
     }
@@ -103,24 +107,25 @@ impl Table {
         Flow::at(self.id(), priority)
     }
 
-    /// Goes on here.
+    /// `resubmit(,table)`: continues in this table.
     pub fn resubmit(self) -> Action {
         Action::resubmit(self.id())
     }
 }
 
-/// Which tables are in use, and which follows which.
+/// The tables that a Node uses, and their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     features: Features,
     policy_only: bool,
     ipv6: bool,
+    tunnels: bool,
 }
 
 impl Layout {
     /// The layout for a Node.
-    pub fn new(mode: Mode, features: Features, ipv6: bool) -> Self {
-        Self { features, policy_only: mode == Mode::NetworkPolicyOnly, ipv6 }
+    pub fn new(mode: Mode, features: Features, ipv6: bool, tunnels: bool) -> Self {
+        Self { features, policy_only: mode == Mode::NetworkPolicyOnly, ipv6, tunnels }
     }
 
     /// Whether the table is in use.
@@ -131,6 +136,7 @@ impl Layout {
             Table::ServiceConntrack | Table::ServiceClassifier | Table::ServiceConntrackCommit => proxy && proxy_all,
             Table::AntreaEgress | Table::AntreaIngress | Table::EgressMetric | Table::IngressMetric => policy,
             Table::NdResponder | Table::NdAnswer => self.ipv6,
+            Table::TunnelGuard => self.tunnels,
             Table::L3DecTtl => !self.policy_only,
             _ => true,
         }

@@ -1,72 +1,81 @@
-//! The controller's brain: what each Node has to know of the policies, kept up to date by what changes.
+//! The brain of the controller: which groups and policies each Node needs, kept up to date incrementally.
+//!
+//! Three stages, each the only owner of its tables. An event enters on the left; a stage returns a delta, which is the input
+//! of the next one. A stage may read the tables of an earlier stage, and changes its own only.
+//!
+//! ```text
+//!   Event::Pod, PodGone                       Event::Policy
+//!   Event::Namespace, NamespaceGone              |
+//!        |                                    compile  (acquires selections, which
+//!        |                                       |      Uses::release gives back)
+//!        v                                       v
+//!  +------------+  PodDelta         +----------------------+                  +----------------------+
+//!  | Selections |  MembershipDelta  | Spans                |    Deliveries    | Outboxes             |
+//!  |            | ----------------> |                      | ---------------> |                      | --> take: Batch
+//!  | Pods       |                   | policies             |                  | subscriptions        |
+//!  | Namespaces | <- - reads - - -  | AppliedToGroups      | < - Audience - - | pending changes      |
+//!  | cells      |                   | AddressGroups        |   (who listens)  | who needs a snapshot |
+//!  | selections |                   | whole groups, shared |                  | who is ready to take |
+//!  +------------+                   +----------------------+                  +----------------------+
+//!                                      | Spans::snapshot, for a Node that Outboxes says needs one
+//! ```
+//!
+//! [`NodeNames`] assigns the ids that stand for Nodes in all stages. [`Brain`] wires the stages and holds no policy logic.
 
+mod column;
+mod compile;
 mod counts;
-mod grouping;
-mod listing;
+mod event;
 mod names;
 mod nodes;
-mod policies;
+mod outboxes;
+mod selections;
 mod spans;
 
-pub use listing::Held;
-pub use nodes::{Subscription, Superseded};
+pub use event::{Event, Kind};
+pub use outboxes::{Subscription, Superseded};
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use types::control::{Batch, Change, GroupChange, PodChange};
+use types::control::{Batch, Group, Policy};
 use types::meta::Labels;
 use types::network_policy::NetworkPolicy;
-use types::node::Namespace;
 use types::pod::Pod;
 use types::{InvalidField, ObjectName};
 
 use crate::endpoint::Endpoint;
-use grouping::{Grouping, Moved, SelectionId};
-use nodes::{NodeId, Nodes, Pending};
-use policies::{Policies, PolicyId};
+use compile::{Uses, compile};
+use nodes::{NodeId, NodeNames};
+use outboxes::{Deliveries, Outboxes, Pending};
+use selections::{PodDelta, Selections};
+use spans::Spans;
 
-/// What happens in the cluster.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// A Pod is there, and like this.
-    Pod(Box<Pod>),
-    /// A Pod is gone.
-    PodGone(ObjectName),
-    /// A Namespace is there, and like this.
-    Namespace(Namespace),
-    /// A Namespace is gone.
-    NamespaceGone(String),
-    /// A NetworkPolicy is there, and like this.
-    Policy(Box<NetworkPolicy>),
-    /// A NetworkPolicy is gone.
-    PolicyGone(ObjectName),
-    /// All objects of a kind that are there have been told.
-    Synced(Kind),
-}
-
-/// The kinds of objects that policies depend on.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Kind {
-    /// Pods.
-    Pod,
-    /// Namespaces.
-    Namespace,
-    /// NetworkPolicies.
-    Policy,
-}
-
-/// What each Node has to know of the policies.
+/// Computes which groups and policies each Node needs.
 #[derive(Clone, Debug, Default)]
 pub struct Brain {
-    grouping: Grouping,
-    policies: Policies,
-    nodes: Nodes,
+    nodes: NodeNames,
+    selections: Selections,
+    spans: Spans,
+    outboxes: Outboxes,
+    /// Empty between two events.
+    deliveries: Deliveries,
     synced: BTreeSet<Kind>,
 }
 
+/// The size of the state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Stats {
+    pub applied_to_groups: usize,
+    pub address_groups: usize,
+    pub policies: usize,
+    /// Nodes with Pods or a subscription.
+    pub nodes: usize,
+}
+
 impl Brain {
-    /// Follows what has happened; says what of the object could not be understood.
+    /// Processes an event. Returns the invalid fields of its object.
     pub fn step(&mut self, event: Event) -> Vec<InvalidField> {
         match event {
             Event::Pod(pod) => return self.set_pod(*pod),
@@ -76,7 +85,11 @@ impl Brain {
             }
             Event::NamespaceGone(name) => self.set_namespace(&name, None),
             Event::Policy(policy) => return self.set_policy(*policy),
-            Event::PolicyGone(name) => self.remove_policy(&name),
+            Event::PolicyGone(name) => {
+                let audience = self.outboxes.audience();
+                let unused = self.spans.remove_policy(&self.selections, &name, audience, &mut self.deliveries);
+                self.apply_policy(unused);
+            }
             Event::Synced(kind) => {
                 self.synced.insert(kind);
             }
@@ -84,58 +97,87 @@ impl Brain {
         Vec::new()
     }
 
-    /// Whether all there is has been told; until then nobody gets anything, since half of a group would be enforced as if it were all.
+    /// Whether the initial list of every kind is complete. Before, Nodes get nothing: they would enforce half of a group as if
+    /// it were the whole.
     pub fn is_synced(&self) -> bool {
         self.synced.len() == 3
     }
 
-    /// A Node listens from now on. It gets a snapshot first, then what changes.
+    /// Subscribes a Node. It gets a snapshot first, then changes.
     pub fn subscribe(&mut self, node: &str) -> Subscription {
-        self.nodes.subscribe(node)
+        let node = self.nodes.intern(node);
+        self.outboxes.subscribe(node)
     }
 
-    /// A Node listens no more.
+    /// Ends a subscription, unless a newer one has replaced it.
     pub fn unsubscribe(&mut self, subscription: &Subscription) {
-        self.nodes.unsubscribe(subscription);
+        if self.outboxes.unsubscribe(subscription) {
+            self.forget_if_unused(subscription.node());
+        }
     }
 
-    /// Who has something to take, and was not named here since it last took.
+    /// The Nodes that have something to take and were not returned since they last took.
     pub fn take_ready(&mut self) -> Vec<Subscription> {
-        if self.is_synced() { self.nodes.take_ready() } else { Vec::new() }
+        if self.is_synced() { self.outboxes.take_ready() } else { Vec::new() }
     }
 
-    /// What a Node has not been told yet. One that took nothing for so long that too much would have to be kept gets a snapshot.
+    /// Takes what a Node has not received yet: its pending changes, or a snapshot if it is new or too many changes were pending.
     pub fn take(&mut self, subscription: &Subscription) -> Result<Option<Batch>, Superseded> {
         if !self.is_synced() {
             return Ok(None);
         }
-        Ok(match self.nodes.take(subscription)? {
+        Ok(match self.outboxes.take(subscription)? {
             Pending::Nothing => None,
             Pending::Changes(changes) => Some(Batch { snapshot: false, changes }),
-            Pending::Everything => {
-                let changes = self.snapshot(self.nodes.node_of(subscription));
-                Some(Batch { snapshot: true, changes })
+            Pending::Snapshot(node) => {
+                Some(Batch { snapshot: true, changes: self.spans.snapshot(&self.selections, node) })
             }
         })
+    }
+
+    /// The invalid fields of a policy.
+    pub fn problems(&self, name: &ObjectName) -> &[InvalidField] {
+        self.spans.problems(name)
+    }
+
+    /// A policy, and the Nodes that have to enforce it.
+    pub fn policy(&self, name: &ObjectName) -> Option<(Arc<Policy>, Vec<Arc<str>>)> {
+        self.spans.policy(name).map(|(policy, nodes)| (policy.clone(), self.nodes.sorted(nodes)))
+    }
+
+    /// All policies, and the Nodes that have to enforce each.
+    pub fn policies(&self) -> impl Iterator<Item = (Arc<Policy>, Vec<Arc<str>>)> {
+        self.spans.policies().map(|(policy, nodes)| (policy.clone(), self.nodes.sorted(nodes)))
+    }
+
+    /// All AppliedToGroups with the Pods of all Nodes, and the Nodes that need each.
+    pub fn applied_to_groups(&self) -> impl Iterator<Item = (Group, Vec<Arc<str>>)> {
+        self.spans.applied_to_groups(&self.selections).map(|(group, nodes)| (group, self.nodes.sorted(nodes)))
+    }
+
+    /// All AddressGroups, and the Nodes that need each.
+    pub fn address_groups(&self) -> impl Iterator<Item = (Group, Vec<Arc<str>>)> {
+        self.spans.address_groups(&self.selections).map(|(group, nodes)| (group, self.nodes.sorted(nodes)))
+    }
+
+    /// The size of the state.
+    pub fn stats(&self) -> Stats {
+        let (applied_to_groups, address_groups, policies) = self.spans.counts();
+        Stats { applied_to_groups, address_groups, policies, nodes: self.nodes.len() }
+    }
+
+    /// Whether all tables are empty.
+    pub fn is_empty(&self) -> bool {
+        self.selections.is_empty() && self.stats() == Stats::default()
     }
 
     fn set_pod(&mut self, pod: Pod) -> Vec<InvalidField> {
         let (endpoint, problems) = Endpoint::read(pod);
         match endpoint {
             Ok(endpoint) => {
-                let Moved { shifts, from, unseen } = self.grouping.set_pod(endpoint, &mut self.nodes);
-                self.settle(&shifts);
-                if let Some(pod) = unseen.map(|id| self.grouping.pod(id)) {
-                    if let Some(from) = from.filter(|from| pod.node != Some(*from)) {
-                        self.nodes.push_pod(from, || gone(&pod.member.pod));
-                    }
-                    if let Some(node) = pod.node {
-                        self.nodes.push_pod(node, || pod.seen());
-                    }
-                }
-                if let Some(node) = from {
-                    self.nodes.tidy(node);
-                }
+                let node = (!endpoint.node.is_empty()).then(|| self.nodes.intern(&endpoint.node));
+                let delta = self.selections.set_pod(endpoint, node);
+                self.apply_pod(&delta);
             }
             Err(name) => self.remove_pod(&name),
         }
@@ -143,52 +185,45 @@ impl Brain {
     }
 
     fn remove_pod(&mut self, name: &ObjectName) {
-        let Moved { shifts, from, .. } = self.grouping.remove_pod(name, &mut self.nodes);
-        self.settle(&shifts);
-        if let Some(node) = from {
-            self.nodes.push_pod(node, || gone(name));
-            self.nodes.tidy(node);
+        let delta = self.selections.remove_pod(name);
+        self.apply_pod(&delta);
+    }
+
+    fn apply_pod(&mut self, delta: &PodDelta) {
+        self.spans.pod_changed(&self.selections, delta, self.outboxes.audience(), &mut self.deliveries);
+        self.outboxes.deliver(&mut self.deliveries);
+        if let Some(node) = delta.from {
+            self.forget_if_unused(node);
         }
     }
 
     fn set_namespace(&mut self, name: &str, labels: Option<&Labels>) {
-        let shifts = self.grouping.set_namespace(name, labels);
-        self.settle(&shifts);
+        let delta = self.selections.set_namespace(name, labels);
+        self.spans.members_changed(&self.selections, &delta, self.outboxes.audience(), &mut self.deliveries);
+        self.outboxes.deliver(&mut self.deliveries);
     }
 
-    /// Everything that a Node has to know, groups before the policies that name them, and Pods after what concerns them.
-    fn snapshot(&mut self, node: NodeId) -> Vec<Change> {
-        let selections: BTreeSet<SelectionId> =
-            self.nodes.pods(node).iter().flat_map(|pod| self.grouping.selections_of(pod).iter()).collect();
-        let applied = selections.iter().filter_map(|id| Some((*id, self.grouping.selection(*id).applied.as_deref()?)));
-        let (mut applied_to, mut addresses, mut policies) = (Vec::new(), BTreeSet::new(), BTreeSet::<PolicyId>::new());
-        for (id, applied) in applied {
-            applied_to.push(id);
-            addresses.extend(applied.links.iter());
-            policies.extend(applied.policies.iter());
-        }
-        let pods = self.nodes.pods(node).len();
-        let mut changes = Vec::with_capacity(applied_to.len() + addresses.len() + policies.len() + pods);
-        for id in addresses {
-            changes.push(Change::Address(GroupChange::Set(self.address_group(id))));
-        }
-        for id in applied_to {
-            changes.push(Change::AppliedTo(GroupChange::Set(self.applied_to_group(node, id))));
-        }
-        changes.extend(policies.into_iter().map(|id| self.policies.set(id)));
-        changes.extend(self.nodes.pods(node).iter().map(|pod| self.grouping.pod(pod).seen()));
-        changes
+    fn set_policy(&mut self, policy: NetworkPolicy) -> Vec<InvalidField> {
+        let compiled = compile(&mut self.selections, policy);
+        let problems = compiled.problems.clone();
+        let audience = self.outboxes.audience();
+        let unused = self.spans.set_policy(&self.selections, compiled, audience, &mut self.deliveries);
+        self.apply_policy(unused);
+        problems
     }
 
-    fn node_names(&self, nodes: impl Iterator<Item = NodeId>) -> Vec<Arc<str>> {
-        let mut names: Vec<Arc<str>> = nodes.map(|node| self.nodes.name(node).clone()).collect();
-        names.sort_unstable();
-        names
+    fn apply_policy(&mut self, unused: Option<Uses>) {
+        self.outboxes.deliver(&mut self.deliveries);
+        if let Some(uses) = unused {
+            uses.release(&mut self.selections);
+        }
     }
-}
 
-fn gone(pod: &ObjectName) -> Change {
-    Change::Pod(PodChange::Gone(Arc::new(pod.clone())))
+    fn forget_if_unused(&mut self, node: NodeId) {
+        if !self.selections.has_pods_on(node) && !self.outboxes.is_subscribed(node) {
+            self.nodes.remove(node);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The objects that policies are about.
+//! The input of [`compute`](crate::compute).
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ pub struct Cluster {
     pub namespaces: BTreeMap<String, Labels>,
     /// The Pods that have a network of their own.
     pub pods: BTreeMap<ObjectName, Endpoint>,
-    /// The policies.
+    /// NetworkPolicies by namespace and name.
     pub policies: BTreeMap<ObjectName, NetworkPolicy>,
 }
 
 impl Cluster {
-    /// Takes a Pod in; one on the Node's network, without an address or at its end is no end of any connection.
+    /// Adds a Pod, unless it uses the host network, has no address, or has terminated.
     pub fn add_pod(&mut self, pod: &Pod) -> Result<(), InvalidField> {
         let name = pod.metadata.object_name();
         self.pods.remove(&name);

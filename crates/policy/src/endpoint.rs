@@ -1,4 +1,4 @@
-//! Pods as policies see them.
+//! Pods as far as policies use them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,25 +9,25 @@ use types::meta::{Labels, Protocol};
 use types::pod::Pod;
 use types::{InvalidField, ObjectName};
 
-/// A Pod that has a network of its own, and runs.
+/// A running Pod with its own network.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoint {
-    /// Its labels.
+    /// The labels of the Pod.
     pub labels: Labels,
-    /// The Node it runs on; empty until it is scheduled.
+    /// The Node of the Pod; empty until it is scheduled.
     pub node: String,
-    /// What tells it from others of its name.
+    /// The uid that the runtime of the Pod has.
     pub uid: String,
-    /// Its name, its addresses and its named ports.
+    /// Name, addresses and named ports.
     pub member: Member,
 }
 
-/// A kubelet's own Pod has another uid for its runtime than the API's image of it, which says here what that is.
+/// The annotation of a mirror Pod with the uid of its static Pod, which is the one that the runtime uses.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 impl Endpoint {
-    /// Reads a Pod. Of one on the Node's network or at its end, which is no end of any connection, only the name is left; of
-    /// addresses that cannot be read, the others are kept.
+    /// Reads a Pod. The error is the name of a Pod that uses the host network or has terminated. Invalid addresses are reported, and
+    /// the others are kept.
     pub fn read(pod: Pod) -> (Result<Self, ObjectName>, Vec<InvalidField>) {
         let mut problems = Vec::new();
         if pod.spec.host_network || pod.is_finished() {
@@ -41,7 +41,7 @@ impl Endpoint {
                     kind: "Pod",
                     name: pod.metadata.object_name(),
                     field: "status.podIPs".to_owned(),
-                    problem: format!("`{text}` is not an address"),
+                    problem: format!("`{text}` is not an IP address"),
                 }),
             }
         }
@@ -53,7 +53,7 @@ impl Endpoint {
         (Ok(Self { labels, node: pod.spec.node_name, uid, member }), problems)
     }
 
-    /// What it can be selected by: its labels, and keys for the names of its ports.
+    /// The label set that selectors are matched with: the labels, and a key for each named port.
     pub(crate) fn attributes(&self) -> Cow<'_, Labels> {
         if self.member.ports.is_empty() {
             return Cow::Borrowed(&self.labels);
@@ -66,7 +66,7 @@ impl Endpoint {
     }
 }
 
-/// A key that stands for the name of a port; as labels have no colons, it is none of theirs.
+/// The key for a named port. Labels cannot contain a colon, so it is no label.
 pub(crate) fn port_key(protocol: Protocol, name: &str) -> String {
     let protocol = match protocol {
         Protocol::Tcp => "TCP",

@@ -1,4 +1,4 @@
-//! The names of groups.
+//! Ids of groups, computed from what they select.
 
 use std::fmt::Write;
 
@@ -6,12 +6,12 @@ use selector::Selector;
 use types::ObjectName;
 use types::control::GroupId;
 
-/// The namespace of Antrea's names of groups.
+/// The UUID namespace of Antrea's groups.
 const NAMESPACE: [u8; 16] = 0xe4f2_4a48_ca1f_4d5b_819c_ea76_32b2_2115u128.to_be_bytes();
 
-/// The name of the group of selected Pods in a namespace.
+/// The id of the group of selected Pods in a namespace.
 pub(crate) fn in_namespace(namespace: &str, pods: &Selector) -> GroupId {
-    // Names of namespaces that Kubernetes would not take are quoted, so that no two groups have the same text.
+    // Namespaces with names that Kubernetes rejects are quoted, so that no two groups have the same text.
     let is_plain = namespace.bytes().all(|c| c.is_ascii_alphanumeric() || b"-.".contains(&c));
     if is_plain {
         named(format_args!("namespace={namespace} And podSelector={pods}"))
@@ -20,17 +20,17 @@ pub(crate) fn in_namespace(namespace: &str, pods: &Selector) -> GroupId {
     }
 }
 
-/// The name of the group of selected Pods in selected namespaces.
+/// The id of the group of selected Pods in selected namespaces.
 pub(crate) fn in_namespaces(namespaces: &Selector, pods: &Selector) -> GroupId {
     named(format_args!("namespaceSelector={namespaces} And podSelector={pods}"))
 }
 
-/// The name of the group of one Pod alone.
+/// The id of the group of one Pod.
 pub(crate) fn of_pod(pod: &ObjectName) -> GroupId {
     named(format_args!("pod={pod}"))
 }
 
-/// A UUID of version 5: the beginning of a SHA-1 of the text, with version and variant in their places.
+/// A version 5 UUID: the first bytes of the SHA-1 of the text, with version and variant set.
 fn named(text: std::fmt::Arguments<'_>) -> GroupId {
     struct Hash(sha1_smol::Sha1);
     impl Write for Hash {

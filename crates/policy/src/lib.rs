@@ -1,15 +1,15 @@
-//! Policies: who may talk to whom, and what each Node has to know of it.
+//! NetworkPolicies: which connections they allow, and which policies and groups each Node needs.
 //!
-//! *Role.* [`Brain`] follows what happens to Pods, Namespaces and policies, and tells each Node the groups and policies that it
-//! needs ([`types::control`]): a snapshot, then what changes. [`Replica`] is what a Node holds of it, and what it has to enforce.
+//! *Role.* [`Brain`] processes events of Pods, Namespaces and policies, and computes for each Node the groups and policies that it
+//! needs ([`types::control`]): a snapshot, then changes. [`Replica`] is the copy on a Node, and what the Node has to enforce.
 //! [`presume`] is what a Node does without a controller. [`compute`] looks at everything at once: the reference that the others are measured against.
 //!
-//! *Invariants.* The result depends on the objects, not on their order, and not on the way to them. A change touches only the
-//! groups, policies and Nodes that it is about; what nobody needs any more is forgotten. A policy that cannot be understood is
-//! reported, names object and field, isolates the Pods it would apply to as far as they are known, allows nothing that is not
-//! understood, and holds up no other: missing information fails closed. Nobody is told anything before everything is known.
+//! *Invariants.* The result depends on the current objects, not on the order of events. An event changes only the groups, policies
+//! and Nodes that it concerns; unused state is removed. An invalid policy fails closed: each invalid field is reported with object and
+//! field, the Pods that the policy may apply to are isolated, invalid parts allow nothing, and other policies are not affected. Nodes
+//! get nothing before the initial lists of all kinds are complete.
 //!
-//! *Not here.* Flows (crate `pipeline`); how Nodes are told (crate `api`, and the controller).
+//! *Not here.* Flows (crate `pipeline`); the streams to Nodes (crate `api`, and the controller).
 
 mod brain;
 mod cluster;
@@ -21,10 +21,10 @@ mod replica;
 mod resolve;
 mod rules;
 
-pub use brain::{Brain, Event, Held, Kind, Subscription, Superseded};
+pub use brain::{Brain, Event, Kind, Stats, Subscription, Superseded};
 pub use cluster::Cluster;
 pub use endpoint::Endpoint;
-pub use presume::presume;
+pub use presume::{Waiting, presume};
 pub use replica::{Enforced, Groups, OutOfStep, Replica};
 pub use resolve::PolicyRule;
 pub use rules::{Computed, compute};

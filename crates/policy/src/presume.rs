@@ -7,6 +7,7 @@ use types::ObjectName;
 use types::control::{
     Batch, Change, Group, GroupChange, GroupId, Member, Patch, PodChange, Policy, PolicyChange, Seen,
 };
+use types::meta::Labels;
 use types::network_policy::NetworkPolicy;
 use types::pod::Pod;
 
@@ -15,26 +16,65 @@ use crate::group_id;
 use crate::reading::Reading;
 use crate::replica::Replica;
 
+/// A Pod that waits for the controller.
+#[derive(Clone, Debug)]
+pub enum Waiting {
+    /// As the Kubernetes API has it.
+    Read(Box<Pod>),
+    /// What a runtime says of it, where the Node may not read Pods: its labels are not known.
+    Unread {
+        /// Name from the CNI call.
+        pod: ObjectName,
+        /// What tells it from others of its name.
+        uid: String,
+    },
+}
+
+impl Waiting {
+    /// Namespace and name of the Pod.
+    pub fn name(&self) -> ObjectName {
+        match self {
+            Self::Read(pod) => pod.metadata.object_name(),
+            Self::Unread { pod, .. } => pod.clone(),
+        }
+    }
+
+    /// What is known of it, if it is an end of connections: as a member of groups, its uid, and its labels.
+    fn endpoint(self) -> Option<(Member, String, Option<Labels>)> {
+        match self {
+            Self::Read(pod) => {
+                let Endpoint { member, uid, labels, .. } = Endpoint::read(*pod).0.ok()?;
+                Some((member, uid, Some(labels)))
+            }
+            Self::Unread { pod, uid } => Some((Member { pod, ..Member::default() }, uid, None)),
+        }
+    }
+}
+
 /// What the controller would say of a Pod of this Node, given the policies of its namespace; it holds until the next snapshot.
 ///
 /// A policy that the Node holds in the version that is there now applies to the Pod as to others. Of one that it does not hold, the
-/// groups are not known: it isolates the Pod and allows nothing. Nobody else learns of the Pod: where it is a peer, it is not yet.
-pub fn presume(replica: &Replica, pod: Pod, policies: &[NetworkPolicy]) -> Batch {
+/// groups are not known: it isolates the Pod and allows nothing. The same holds for one that may or may not select the Pod, because
+/// its labels are not known. Other Nodes do not learn of the Pod: it is not a member of their AddressGroups yet.
+pub fn presume(replica: &Replica, pod: Waiting, policies: &[NetworkPolicy]) -> Batch {
     let mut changes = Vec::new();
-    if let (Ok(endpoint), _) = Endpoint::read(pod) {
-        let member = Arc::new(endpoint.member.clone());
+    if let Some((member, uid, labels)) = pod.endpoint() {
+        let member = Arc::new(member);
         let name = &member.pod;
         let mut joined = BTreeSet::new();
         let mut alone = BTreeSet::new();
         for policy in policies.iter().filter(|policy| policy.metadata.namespace == name.namespace) {
             let of = policy.metadata.object_name();
             let reading = Reading::new(&of, policy);
-            if !reading.applied_to.pods.selects(&endpoint.labels) {
-                continue;
-            }
+            let selector = &reading.applied_to.pods;
+            let is_certain = match &labels {
+                Some(labels) if !selector.selects(labels) => continue,
+                Some(_) => true,
+                None => selector.is_everything() && reading.problems.is_empty(),
+            };
             let is_same =
                 |held: &&Arc<Policy>| held.uid == policy.metadata.uid && held.generation == policy.metadata.generation;
-            match replica.policies().get(&of).filter(is_same) {
+            match replica.policies().get(&of).filter(|held| is_certain && is_same(held)) {
                 Some(held) => joined.extend(held.applied_to.iter().copied()),
                 None => {
                     let group = group_id::of_pod(name);
@@ -57,7 +97,7 @@ pub fn presume(replica: &Replica, pod: Pod, policies: &[NetworkPolicy]) -> Batch
         let groups = joined.iter().map(|id| join(replica, *id, &member));
         changes.splice(0..0, groups.collect::<Vec<_>>());
         changes.extend(leave(replica, name, &joined, &alone));
-        changes.push(Change::Pod(PodChange::Seen(Arc::new(Seen { pod: name.clone(), uid: endpoint.uid }))));
+        changes.push(Change::Pod(PodChange::Seen(Arc::new(Seen { pod: name.clone(), uid }))));
     }
     Batch { snapshot: false, changes }
 }
@@ -106,6 +146,14 @@ mod tests {
         pod
     }
 
+    fn read(pod: Pod) -> Waiting {
+        Waiting::Read(Box::new(pod))
+    }
+
+    fn unread(pod: &str) -> Waiting {
+        Waiting::Unread { pod: name(pod), uid: "uid-of-the-runtime".to_owned() }
+    }
+
     fn policy(name: &str, app: &str, generation: i64) -> NetworkPolicy {
         let mut policy = NetworkPolicy::default();
         (policy.metadata.namespace, policy.metadata.name) = ("x".to_owned(), name.to_owned());
@@ -136,7 +184,7 @@ mod tests {
     #[test]
     fn a_policy_that_is_held_applies_to_the_new_pod_as_to_the_old() {
         let mut replica = replica();
-        let batch = presume(&replica, pod("new", "web"), &[policy("web", "web", 1), policy("db", "db", 1)]);
+        let batch = presume(&replica, read(pod("new", "web")), &[policy("web", "web", 1), policy("db", "db", 1)]);
         replica.apply(&batch).unwrap();
         let enforced = replica.enforced();
         assert_eq!(enforced.rules.len(), 1);
@@ -148,27 +196,27 @@ mod tests {
     fn a_policy_that_is_not_held_in_this_version_isolates_the_new_pod_and_leaves_the_old_alone() {
         let mut replica = replica();
         let before = replica.enforced();
-        let batch = presume(&replica, pod("new", "web"), &[policy("web", "web", 2)]);
+        let batch = presume(&replica, read(pod("new", "web")), &[policy("web", "web", 2)]);
         replica.apply(&batch).unwrap();
         let enforced = replica.enforced();
         assert_eq!(enforced.rules, before.rules);
         assert!(enforced.isolated.contains(&(Direction::Ingress, name("new"))));
-        replica.apply(&presume(&replica, pod("new", "web"), &[policy("web", "web", 2)])).unwrap();
+        replica.apply(&presume(&replica, read(pod("new", "web")), &[policy("web", "web", 2)])).unwrap();
         assert_eq!(replica.enforced(), enforced, "to say it twice changes nothing");
     }
 
     #[test]
     fn another_pod_of_the_same_name_has_nothing_of_the_first() {
         let mut replica = replica();
-        replica.apply(&presume(&replica, pod("new", "web"), &[policy("web", "web", 2)])).unwrap();
+        replica.apply(&presume(&replica, read(pod("new", "web")), &[policy("web", "web", 2)])).unwrap();
         let mut next = pod("old", "db");
         next.metadata.uid = "uid-of-the-next".to_owned();
         let policies = [policy("web", "web", 1), policy("db", "db", 1)];
-        replica.apply(&presume(&replica, next, &policies)).unwrap();
+        replica.apply(&presume(&replica, read(next), &policies)).unwrap();
         let enforced = replica.enforced();
         assert!(enforced.rules.is_empty(), "web's rules are not db's: {enforced:?}");
         assert!(enforced.isolated.contains(&(Direction::Ingress, name("old"))));
-        replica.apply(&presume(&replica, pod("new", "other"), &policies)).unwrap();
+        replica.apply(&presume(&replica, read(pod("new", "other")), &policies)).unwrap();
         assert!(
             !replica.enforced().isolated.contains(&(Direction::Ingress, name("new"))),
             "nor what was presumed before"
@@ -180,7 +228,7 @@ mod tests {
         let mut mirror = pod("static", "web");
         mirror.metadata.annotations.insert("kubernetes.io/config.mirror".to_owned(), "0123abcd".to_owned());
         let mut replica = replica();
-        replica.apply(&presume(&replica, mirror, &[])).unwrap();
+        replica.apply(&presume(&replica, read(mirror), &[])).unwrap();
         assert_eq!(replica.seen().get(&name("static")).map(String::as_str), Some("0123abcd"));
     }
 
@@ -191,7 +239,55 @@ mod tests {
             metadata: types::meta::Metadata { namespace: "y".into(), ..Default::default() },
             ..Default::default()
         };
-        replica.apply(&presume(&replica, pod("new", "other"), &[policy("web", "web", 1), elsewhere])).unwrap();
+        replica.apply(&presume(&replica, read(pod("new", "other")), &[policy("web", "web", 1), elsewhere])).unwrap();
+        assert!(!replica.enforced().isolated.iter().any(|(_, pod)| *pod == name("new")));
+        assert!(replica.seen().contains_key(&name("new")));
+    }
+
+    #[test]
+    fn a_pod_whose_labels_are_not_known_is_isolated_by_every_policy_that_may_select_it_and_gains_nothing_from_it() {
+        let mut replica = replica();
+        let before = replica.enforced();
+        let batch = presume(&replica, unread("new"), &[policy("web", "web", 1), policy("db", "db", 1)]);
+        replica.apply(&batch).unwrap();
+        let enforced = replica.enforced();
+        assert_eq!(enforced.rules, before.rules, "what the policies allow others is not the Pod's");
+        assert!(enforced.isolated.contains(&(Direction::Ingress, name("new"))));
+        assert!(!enforced.isolated.contains(&(Direction::Egress, name("new"))), "neither policy is about egress");
+        assert_eq!(replica.seen().get(&name("new")).map(String::as_str), Some("uid-of-the-runtime"));
+    }
+
+    #[test]
+    fn a_policy_for_all_pods_of_a_namespace_applies_to_one_whose_labels_are_not_known() {
+        let everybody = || {
+            let mut policy = policy("all", "", 1);
+            policy.spec.pod_selector = Default::default();
+            policy
+        };
+        let mut brain = Brain::default();
+        brain.step(Event::Pod(Box::new(pod("old", "web"))));
+        brain.step(Event::Policy(Box::new(everybody())));
+        for kind in [Kind::Pod, Kind::Namespace, Kind::Policy] {
+            brain.step(Event::Synced(kind));
+        }
+        let subscription = brain.subscribe("n1");
+        let mut replica = Replica::default();
+        replica.apply(&brain.take(&subscription).unwrap().unwrap()).unwrap();
+        replica.apply(&presume(&replica, unread("new"), &[everybody()])).unwrap();
+        let enforced = replica.enforced();
+        assert_eq!(enforced.rules.len(), 1);
+        assert!(enforced.rules.iter().all(|rule| rule.applied_to == [name("new"), name("old")].into()));
+        assert!(enforced.isolated.contains(&(Direction::Ingress, name("new"))));
+    }
+
+    #[test]
+    fn a_pod_whose_labels_are_not_known_is_free_in_a_namespace_without_policies() {
+        let mut replica = replica();
+        let elsewhere = NetworkPolicy {
+            metadata: types::meta::Metadata { namespace: "y".into(), ..Default::default() },
+            ..Default::default()
+        };
+        replica.apply(&presume(&replica, unread("new"), &[elsewhere])).unwrap();
         assert!(!replica.enforced().isolated.iter().any(|(_, pod)| *pod == name("new")));
         assert!(replica.seen().contains_key(&name("new")));
     }

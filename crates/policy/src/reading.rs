@@ -1,4 +1,4 @@
-//! NetworkPolicies as they are understood.
+//! Parses and validates NetworkPolicies.
 
 use ipnet::IpNet;
 use selector::{InvalidSelector, Selector};
@@ -7,16 +7,16 @@ use types::meta::{IntOrString, LabelSelector, UnknownFields, WrittenProtocol};
 use types::network_policy::{NetworkPolicy, PolicyPeer, PolicyPort};
 use types::{InvalidField, ObjectName};
 
-/// Where Pods are selected.
+/// The namespaces in which Pods are selected.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Scope {
-    /// In the policy's own namespace.
+    /// The namespace of the policy.
     Own,
-    /// In all namespaces with such labels.
+    /// All namespaces that the selector selects.
     Namespaces(Selector),
 }
 
-/// Pods that are selected.
+/// A selector of Pods, with its namespaces.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Selected {
     pub(crate) scope: Scope,
@@ -24,16 +24,16 @@ pub(crate) struct Selected {
 }
 
 impl Selected {
-    /// All Pods of all namespaces that are known.
+    /// All Pods of all known namespaces.
     pub(crate) fn everyone() -> Self {
         Self { scope: Scope::Namespaces(Selector::default()), pods: Selector::default() }
     }
 }
 
-/// A policy as it is understood.
+/// A parsed policy.
 ///
-/// What is unreadable fails closed. A part that would allow something allows nothing. A requirement of the policy's own Pods that
-/// says nothing may mean any of those that the others select: they are all isolated, and allowed nothing by this policy.
+/// Invalid parts fail closed. An invalid rule, peer or port allows nothing. An invalid requirement of `podSelector` is left out, so
+/// that the policy isolates at least the intended Pods; such a policy allows nothing.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Reading {
     pub(crate) applied_to: Selected,
@@ -42,18 +42,18 @@ pub(crate) struct Reading {
     pub(crate) problems: Vec<InvalidField>,
 }
 
-/// What one rule says.
+/// A parsed rule of a policy.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct ReadRule {
     pub(crate) direction: Direction,
     pub(crate) index: u32,
-    /// The other ends; `None`: whatever they are.
+    /// `None` allows all peers.
     pub(crate) peers: Option<ReadPeers>,
-    /// The ports; `None`: whatever they are. Who knows a name is not said yet.
+    /// `None` allows all ports. `known_by` of named ports is not set yet.
     pub(crate) services: Option<Vec<Service>>,
 }
 
-/// The other ends of a rule.
+/// The peers of a rule.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct ReadPeers {
     pub(crate) selected: Vec<Selected>,
@@ -61,12 +61,12 @@ pub(crate) struct ReadPeers {
 }
 
 impl Reading {
-    /// Reads the policy of this name.
+    /// Parses a policy; `name` is its name.
     pub(crate) fn new(name: &ObjectName, policy: &NetworkPolicy) -> Self {
         let mut reader = Reader { name, policy, problems: Vec::new() };
         let spec = &policy.spec;
-        let (pods, is_whole) = reader.readable(&spec.pod_selector, "spec.podSelector");
-        let is_whole = reader.knows(&spec.unknown, || "spec".to_owned()) && is_whole;
+        let (pods, is_valid) = reader.readable(&spec.pod_selector, "spec.podSelector");
+        let is_valid = reader.has_no_unknown(&spec.unknown, || "spec".to_owned()) && is_valid;
         let mut reading = Self {
             applied_to: Selected { scope: Scope::Own, pods },
             isolates: Isolation::default(),
@@ -76,12 +76,12 @@ impl Reading {
         let (named, guessed) = reader.directions();
         reading.isolates =
             Isolation { ingress: named.ingress || guessed.ingress, egress: named.egress || guessed.egress };
-        // Rules of a direction that the policy is not about say nothing.
-        if named.ingress && is_whole {
+        // Rules of other directions are ignored, as documented.
+        if named.ingress && is_valid {
             let rules = spec.ingress.iter().map(|rule| (&rule.from[..], &rule.ports[..], &rule.unknown));
             reading.rules.extend(reader.rules(Direction::Ingress, ("ingress", "from"), rules));
         }
-        if named.egress && is_whole {
+        if named.egress && is_valid {
             let rules = spec.egress.iter().map(|rule| (&rule.to[..], &rule.ports[..], &rule.unknown));
             reading.rules.extend(reader.rules(Direction::Egress, ("egress", "to"), rules));
         }
@@ -90,7 +90,7 @@ impl Reading {
     }
 }
 
-/// A policy, while it is read.
+/// The state of parsing a policy.
 struct Reader<'a> {
     name: &'a ObjectName,
     policy: &'a NetworkPolicy,
@@ -98,8 +98,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The directions that the policy names, and those that it may mean. Ingress always, unless only the other is named; egress if it
-    /// is named, or if there are rules for it.
+    /// The directions that the policy names, and those that an invalid `policyTypes` may mean. Without `policyTypes`: ingress, and
+    /// egress if there are egress rules.
     fn directions(&mut self) -> (Isolation, Isolation) {
         let types = &self.policy.spec.policy_types;
         let (mut named, mut guessed) = (Isolation::default(), Isolation::default());
@@ -129,7 +129,7 @@ impl Reader<'_> {
         let mut read = Vec::with_capacity(rules.size_hint().0);
         for (index, (peers, ports, unknown)) in (0..).zip(rules) {
             let field = Field { rules: rules_field, index, peers: peers_field };
-            if !self.knows(unknown, || field.rule()) {
+            if !self.has_no_unknown(unknown, || field.rule()) {
                 continue;
             }
             let services = (!ports.is_empty()).then(|| self.services(ports, field));
@@ -142,16 +142,16 @@ impl Reader<'_> {
     fn peers(&mut self, peers: &[PolicyPeer], field: Field<'_>) -> ReadPeers {
         let mut read = ReadPeers::default();
         for (n, peer) in peers.iter().enumerate() {
-            let mut is_whole = self.knows(&peer.unknown, || field.peer(n));
+            let mut is_valid = self.has_no_unknown(&peer.unknown, || field.peer(n));
             if let Some(block) = &peer.ip_block {
-                is_whole &= self.knows(&block.unknown, || format!("{}.ipBlock", field.peer(n)));
+                is_valid &= self.has_no_unknown(&block.unknown, || format!("{}.ipBlock", field.peer(n)));
             }
-            if !is_whole {
+            if !is_valid {
                 continue;
             }
             if let Some(block) = &peer.ip_block {
                 if peer.pod_selector.is_some() || peer.namespace_selector.is_some() {
-                    self.problem(field.peer(n), "ipBlock cannot stand beside a selector".to_owned());
+                    self.problem(field.peer(n), "ipBlock cannot be combined with a selector".to_owned());
                     continue;
                 }
                 let cidr = self.cidr(&block.cidr, || format!("{}.ipBlock.cidr", field.peer(n)));
@@ -186,13 +186,13 @@ impl Reader<'_> {
     fn services(&mut self, ports: &[PolicyPort], field: Field<'_>) -> Vec<Service> {
         let mut services = Vec::with_capacity(ports.len());
         for (n, port) in ports.iter().enumerate() {
-            if !self.knows(&port.unknown, || field.port(n)) {
+            if !self.has_no_unknown(&port.unknown, || field.port(n)) {
                 continue;
             }
             let protocol = match &port.protocol {
                 WrittenProtocol::Known(protocol) => *protocol,
                 WrittenProtocol::Other(text) => {
-                    self.problem(format!("{}.protocol", field.port(n)), format!("`{text}` is none of TCP, UDP, SCTP"));
+                    self.problem(format!("{}.protocol", field.port(n)), format!("`{text}` is not TCP, UDP or SCTP"));
                     continue;
                 }
             };
@@ -219,15 +219,15 @@ impl Reader<'_> {
         services
     }
 
-    /// Whether nothing else is written somewhere than what is known.
-    fn knows(&mut self, unknown: &UnknownFields, field: impl Fn() -> String) -> bool {
+    /// Reports unknown fields. Returns whether there are none.
+    fn has_no_unknown(&mut self, unknown: &UnknownFields, field: impl Fn() -> String) -> bool {
         for name in &unknown.0 {
-            self.problem(format!("{}.{name}", field()), "is not known here, so nothing is allowed by it".to_owned());
+            self.problem(format!("{}.{name}", field()), "is an unknown field; nothing is allowed by it".to_owned());
         }
         unknown.0.is_empty()
     }
 
-    /// A selector, if all of it can be read.
+    /// A selector, if it is valid.
     fn selector(&mut self, written: &LabelSelector, field: impl Fn() -> String) -> Option<Selector> {
         match Selector::new(written) {
             Ok(selector) => Some(selector),
@@ -238,21 +238,21 @@ impl Reader<'_> {
         }
     }
 
-    /// What can be read of a selector, and whether that is all of it.
+    /// The valid requirements of a selector, and whether all are valid.
     fn readable(&mut self, written: &LabelSelector, field: &str) -> (Selector, bool) {
         let (selector, invalid) = Selector::readable(written);
-        let is_whole = invalid.is_empty();
+        let is_valid = invalid.is_empty();
         for InvalidSelector { index, problem } in invalid {
             self.problem(format!("{field}.matchExpressions[{index}]"), problem);
         }
-        (selector, is_whole)
+        (selector, is_valid)
     }
 
     fn cidr(&mut self, text: &str, field: impl Fn() -> String) -> Option<IpNet> {
         match text.parse() {
             Ok(cidr) => Some(cidr),
             Err(_) => {
-                self.problem(field(), format!("`{text}` is not a range of addresses such as 10.0.0.0/8"));
+                self.problem(field(), format!("`{text}` is not a CIDR such as 10.0.0.0/8"));
                 None
             }
         }
@@ -263,7 +263,7 @@ impl Reader<'_> {
     }
 }
 
-/// Where a rule is, for those who have to be told.
+/// The field path of a rule, for messages.
 #[derive(Clone, Copy)]
 struct Field<'a> {
     rules: &'a str,

@@ -1,4 +1,4 @@
-//! What a Node holds of what the controller tells it.
+//! The copy of policies and groups on a Node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,51 +10,51 @@ use types::control::{
 
 use crate::resolve::{PolicyRule, Unresolved};
 
-/// Groups by name, and their members by Pod.
+/// Groups by id, with their members by Pod.
 pub type Groups = BTreeMap<GroupId, BTreeMap<ObjectName, Arc<Member>>>;
 
-/// What a Node holds.
+/// The policies and groups that a Node has received.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Replica {
     applied_to: Groups,
     addresses: Groups,
     policies: BTreeMap<ObjectName, Arc<Policy>>,
-    /// A batch did not fit.
+    /// A batch could not be applied.
     lost: bool,
     seen: BTreeMap<ObjectName, String>,
 }
 
-/// What the controller says does not fit what the Node holds: something was lost, and only a snapshot helps.
+/// A batch does not match the state of the Node: an earlier one was lost, and the Node needs a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OutOfStep {
-    /// Something is to be changed that is not there.
-    #[error("{what} {name} is to be {change}, and is not there; a snapshot is needed")]
+    /// A change of an object that does not exist.
+    #[error("{what} {name} cannot be {change}: it does not exist; a snapshot is needed")]
     Missing {
-        /// What kind of thing.
+        /// The kind of the object.
         what: &'static str,
-        /// Which one.
+        /// The name of the object.
         name: String,
-        /// How it is to be changed.
+        /// The change, as a participle.
         change: &'static str,
     },
-    /// An earlier batch did not fit.
-    #[error("something that was told before did not fit; a snapshot is needed")]
+    /// An earlier batch could not be applied.
+    #[error("an earlier batch could not be applied; a snapshot is needed")]
     Lost,
 }
 
-/// What follows from what a Node holds.
+/// What a Node has to enforce.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Enforced {
-    /// What is allowed.
+    /// The connections that are allowed.
     pub rules: BTreeSet<PolicyRule>,
-    /// The Pods of whose connections only those pass that are allowed.
+    /// Isolated Pods: connections that no rule allows are dropped.
     pub isolated: BTreeSet<(Direction, ObjectName)>,
-    /// Groups that are named and not there, with the policies that name them: the rules in question allow nothing yet.
+    /// Missing groups, with the policies that refer to them. Rules with missing groups allow nothing.
     pub missing: BTreeSet<(ObjectName, GroupId)>,
 }
 
 impl Replica {
-    /// Takes in a whole batch. If it does not fit, what is held is no longer known, and only a snapshot may follow.
+    /// Applies a batch. After an error the state is undefined, and only a snapshot can be applied.
     pub fn apply(&mut self, batch: &Batch) -> Result<(), OutOfStep> {
         if batch.snapshot {
             *self = Self::default();
@@ -77,7 +77,7 @@ impl Replica {
                     self.seen.insert(seen.pod.clone(), seen.uid.clone());
                 }
                 Change::Pod(PodChange::Gone(name)) => {
-                    let missing = || OutOfStep::Missing { what: "Pod", name: name.to_string(), change: "gone" };
+                    let missing = || OutOfStep::Missing { what: "Pod", name: name.to_string(), change: "removed" };
                     self.seen.remove(&**name).ok_or_else(missing)?;
                 }
             }
@@ -86,32 +86,32 @@ impl Replica {
         Ok(())
     }
 
-    /// Whether a batch did not fit, so that what is held is not to be relied on before the next snapshot.
+    /// Whether a batch could not be applied, so that the state is undefined until the next snapshot.
     pub fn is_lost(&self) -> bool {
         self.lost
     }
 
-    /// The AppliedToGroups, with the Node's own Pods.
+    /// AppliedToGroups, with the Pods of this Node.
     pub fn applied_to(&self) -> &Groups {
         &self.applied_to
     }
 
-    /// The AddressGroups.
+    /// AddressGroups, with the Pods of all Nodes.
     pub fn addresses(&self) -> &Groups {
         &self.addresses
     }
 
-    /// The policies.
+    /// Policies by namespace and name.
     pub fn policies(&self) -> &BTreeMap<ObjectName, Arc<Policy>> {
         &self.policies
     }
 
-    /// The Pods of the Node that what is held has taken into account, with their uids.
+    /// The Pods of the Node that the controller has processed, with their uids.
     pub fn seen(&self) -> &BTreeMap<ObjectName, String> {
         &self.seen
     }
 
-    /// All that is held, as a batch that another one can start with.
+    /// The state as a snapshot for another replica.
     pub fn snapshot(&self) -> Batch {
         let group = |(id, members): (&GroupId, &BTreeMap<ObjectName, Arc<Member>>)| {
             GroupChange::Set(Arc::new(Group { id: *id, members: members.values().cloned().collect() }))
@@ -124,7 +124,7 @@ impl Replica {
         Batch { snapshot: true, changes: addresses.chain(applied_to).chain(policies).chain(seen).collect() }
     }
 
-    /// All that follows from what is held.
+    /// Everything that the Node has to enforce.
     pub fn enforced(&self) -> Enforced {
         let mut enforced = Enforced::default();
         for policy in self.policies.values() {
@@ -136,7 +136,7 @@ impl Replica {
         enforced
     }
 
-    /// What follows from one policy that is held.
+    /// What the Node has to enforce for one policy.
     pub fn enforced_by(&self, policy: &Policy) -> Enforced {
         let mut enforced = Enforced::default();
         let applied_to: BTreeMap<&ObjectName, &Member> = policy

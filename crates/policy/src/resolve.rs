@@ -1,4 +1,4 @@
-//! Rules with everything in them found: names of ports, members of groups.
+//! Resolves rules: named ports to numbers, members of groups to addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,37 +6,36 @@ use types::ObjectName;
 use types::control::{Direction, IpBlock, Member, Ports, Service};
 use types::meta::Protocol;
 
-/// What one rule of a policy allows. A rule with named ports may be several of these, as a name means other numbers to
-/// other Pods.
+/// A resolved rule. A rule with named ports becomes several of these, if Pods give the name different numbers.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PolicyRule {
-    /// The policy.
+    /// The name of the policy.
     pub policy: ObjectName,
-    /// Which way.
+    /// The direction of the connections.
     pub direction: Direction,
-    /// Which of the policy's rules in this direction.
+    /// The index of the rule among those of its policy and direction.
     pub index: u32,
-    /// The Pods that it applies to.
+    /// The Pods that the rule applies to.
     pub applied_to: BTreeSet<ObjectName>,
-    /// The other ends; `None`: whatever they are.
+    /// `None` allows all peers.
     pub peers: Option<BTreeSet<IpBlock>>,
-    /// The ports; `None`: whatever they are, of whatever protocol.
+    /// `None` allows all ports of all protocols.
     pub ports: Option<BTreeSet<Ports>>,
 }
 
-/// A rule and whom it is about.
+/// A rule with the members of its groups.
 pub(crate) struct Unresolved<'a> {
     pub(crate) policy: &'a ObjectName,
     pub(crate) direction: Direction,
     pub(crate) index: u32,
     pub(crate) applied_to: &'a [&'a Member],
-    /// The other ends; `None`: whatever they are.
+    /// `None` allows all peers.
     pub(crate) peers: Option<(&'a [IpBlock], Vec<&'a Member>)>,
     pub(crate) services: Option<&'a [Service]>,
 }
 
 impl<'a> Unresolved<'a> {
-    /// Resolves the rule. `known_by` is asked who knows the name of a port, where that may be somebody else than the peers' members.
+    /// Resolves the rule. `known_by` returns the Pods that define a named port, for peers that are not given by a group.
     pub(crate) fn resolve(&self, known_by: impl Fn(&Service) -> Vec<&'a Member>) -> Vec<PolicyRule> {
         let all = || self.applied_to.iter().map(|member| member.pod.clone()).collect();
         if self.applied_to.is_empty() {
@@ -100,8 +99,8 @@ impl<'a> Unresolved<'a> {
         by_number
     }
 
-    /// Any Pod that knows the name is meant, if it is a peer: by a selector, by its address, or as there are none named. An address
-    /// outside the cluster knows no names.
+    /// The peers that define the named port, by its number: members of groups, Pods in an ipBlock, or all Pods if the rule has no
+    /// peers. Addresses outside the cluster define no named ports.
     fn peers_by_number(
         &self,
         protocol: Protocol,

@@ -1,4 +1,4 @@
-//! NetworkPolicies to rules, all at once.
+//! The reference implementation: computes all rules from scratch.
 
 use std::collections::BTreeSet;
 
@@ -9,18 +9,18 @@ use crate::cluster::Cluster;
 use crate::reading::{Reading, Scope, Selected};
 use crate::resolve::{PolicyRule, Unresolved};
 
-/// All that follows from the policies.
+/// The result of all policies.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Computed {
-    /// What is allowed.
+    /// The connections that are allowed.
     pub rules: BTreeSet<PolicyRule>,
-    /// The Pods of whose connections only those pass that are allowed.
+    /// Isolated Pods: connections that no rule allows are dropped.
     pub isolated: BTreeSet<(Direction, ObjectName)>,
-    /// What could not be understood.
+    /// Invalid fields of policies.
     pub errors: Vec<InvalidField>,
 }
 
-/// Looks at everything and says what follows.
+/// Computes the rules of a cluster.
 pub fn compute(cluster: &Cluster) -> Computed {
     let mut computed = Computed::default();
     for (name, policy) in &cluster.policies {

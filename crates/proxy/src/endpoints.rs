@@ -1,4 +1,4 @@
-//! Where connections go: of the endpoints that slices name, those that should get any.
+//! Selects the endpoints of EndpointSlices that get connections.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -9,15 +9,15 @@ use types::{InvalidField, ObjectName};
 use crate::viewpoint::Viewpoint;
 use crate::{Endpoint, ordered};
 
-/// How an endpoint is; the better the greater.
+/// Condition of an endpoint, from worse to better.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Condition {
-    /// About to end, and still answering.
-    Ending,
+    /// Terminating, but still serving.
+    Terminating,
     Ready,
 }
 
-/// An endpoint that may get connections.
+/// An endpoint that may be selected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Candidate<'a> {
     pub(crate) endpoint: Endpoint,
@@ -39,7 +39,7 @@ impl Candidate<'_> {
     }
 }
 
-/// The endpoints of a port in a family that answer, each once: where two slices name one, in its better condition.
+/// The serving endpoints of a port in a family, each once: if two slices have the same one, in its better condition.
 pub(crate) fn candidates<'a>(
     slices: impl IntoIterator<Item = &'a EndpointSlice>,
     port: &ServicePort,
@@ -52,7 +52,7 @@ pub(crate) fn candidates<'a>(
         let serves = slice.ports.iter().find(|p| p.name == port.name && p.protocol == port.protocol);
         let Some(number) = serves.and_then(|p| p.port) else { continue };
         for (n, written) in slice.endpoints.iter().enumerate() {
-            // All its addresses are the same to clients, so one is enough.
+            // All addresses of an endpoint are equivalent, so one is enough.
             let (Some(condition), Some(text)) = (condition(written), written.addresses.first()) else { continue };
             let Ok(address) = text.parse::<IpAddr>() else {
                 errors.push(InvalidField {
@@ -82,7 +82,7 @@ fn condition(endpoint: &SliceEndpoint) -> Option<Condition> {
         return Some(Condition::Ready);
     }
     let ending = conditions.terminating == Some(true) && conditions.serving != Some(false);
-    ending.then_some(Condition::Ending)
+    ending.then_some(Condition::Terminating)
 }
 
 fn pod_of(endpoint: &SliceEndpoint) -> Option<ObjectName> {
@@ -90,37 +90,38 @@ fn pod_of(endpoint: &SliceEndpoint) -> Option<ObjectName> {
     Some(ObjectName { namespace: target.namespace.clone(), name: target.name.clone() })
 }
 
-/// Endpoints by who may be meant.
+/// The selected endpoints by traffic policy.
 #[derive(Debug, Default)]
 pub(crate) struct Chosen {
     pub(crate) anywhere: Box<[Endpoint]>,
     pub(crate) here: Box<[Endpoint]>,
 }
 
-/// Chooses, for policy `Cluster` where `anywhere`, for policy `Local` where `here`: those that are ready, and while there are
-/// none, those that are about to end.
+/// Selects endpoints for traffic policy `Cluster` if `anywhere`, and for `Local` if `here`: the ready ones or, if there
+/// are none, those that are terminating and still serving.
 pub(crate) fn choose(candidates: &[Candidate<'_>], viewpoint: &Viewpoint<'_>, anywhere: bool, here: bool) -> Chosen {
     let near = nearness(candidates, viewpoint);
     let of = |condition: Condition, wanted: &dyn Fn(&Candidate<'_>) -> bool| -> Box<[Endpoint]> {
         let chosen = candidates.iter().filter(|c| c.condition == condition && wanted(c));
         ordered(chosen.map(|c| c.endpoint.clone()))
     };
-    let ready_or_ending = |ready: &dyn Fn(&Candidate<'_>) -> bool, ending: &dyn Fn(&Candidate<'_>) -> bool| {
+    let ready_or_terminating = |ready: &dyn Fn(&Candidate<'_>) -> bool,
+                                terminating: &dyn Fn(&Candidate<'_>) -> bool| {
         let chosen = of(Condition::Ready, ready);
-        if chosen.is_empty() { of(Condition::Ending, ending) } else { chosen }
+        if chosen.is_empty() { of(Condition::Terminating, terminating) } else { chosen }
     };
     let mut chosen = Chosen::default();
     if anywhere {
-        chosen.anywhere = ready_or_ending(&|c| near.allows(c, viewpoint), &|_| true);
+        chosen.anywhere = ready_or_terminating(&|c| near.allows(c, viewpoint), &|_| true);
     }
     if here {
         let is_local = |c: &Candidate<'_>| c.endpoint.is_local;
-        chosen.here = ready_or_ending(&is_local, &is_local);
+        chosen.here = ready_or_terminating(&is_local, &is_local);
     }
     chosen
 }
 
-/// Who is near enough.
+/// How close an endpoint has to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Nearness {
     Node,
@@ -128,8 +129,9 @@ enum Nearness {
     Anywhere,
 }
 
-/// Hints count only if every endpoint that is ready has some, and one of them is for us: otherwise whoever wrote them did not
-/// know of us, or has not come to it yet, and some endpoints would get more than their share or we would get none.
+/// Topology hints count only if every ready endpoint has some and one of them is for this Node. Otherwise the
+/// EndpointSlice controller does not know this Node or has not finished: some endpoints would get more than their share
+/// of connections, or this Node would have none.
 fn nearness(candidates: &[Candidate<'_>], viewpoint: &Viewpoint<'_>) -> Nearness {
     let ready = || candidates.iter().filter(|c| c.is_ready());
     let counts = |near: Nearness| {

@@ -1,4 +1,4 @@
-//! What clients connect to.
+//! The frontends of a Service: addresses and ports that clients connect to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,9 +16,9 @@ pub(crate) struct Addresses {
     cluster: Vec<IpAddr>,
     external: Vec<IpAddr>,
     load_balancer: Vec<IpAddr>,
-    /// Who may use the load balancer's addresses.
+    /// `loadBalancerSourceRanges`: the clients that may use the load balancer's addresses.
     ranges: Vec<IpNet>,
-    /// Whether a range could not be read: then those that could are all there are.
+    /// Whether a range was invalid: then only the valid ones are allowed, even if there are none.
     unread_range: bool,
 }
 
@@ -31,20 +31,21 @@ impl Addresses {
         let external = read.all("spec.externalIPs", "an address", spec.external_ips.iter().map(String::as_str));
         let mut addresses = Self { cluster, external, load_balancer: vec![], ranges: vec![], unread_range: false };
         if spec.kind == "LoadBalancer" && serving.load_balancers {
-            // A load balancer that ends connections itself sends new ones, to NodePorts.
+            // `ipMode: Proxy`: the load balancer terminates connections and opens new ones to NodePorts.
             let ingress = service.status.load_balancer.ingress.iter();
             let passed_on = ingress.map(|i| if i.ip_mode.as_deref() == Some("Proxy") { "" } else { i.ip.as_str() });
             addresses.load_balancer = read.all("status.loadBalancer.ingress", "an address", passed_on);
             let ranges = spec.load_balancer_source_ranges.iter().map(|text| text.trim());
             let before = read.errors.len();
             addresses.ranges =
-                read.all("spec.loadBalancerSourceRanges", "a range of addresses, as 10.0.0.0/8 is", ranges);
+                read.all("spec.loadBalancerSourceRanges", "a range of addresses such as 10.0.0.0/8", ranges);
             addresses.unread_range = read.errors.len() > before;
         }
         addresses
     }
 
-    /// Who may use the load balancer's addresses of a family. Ranges of the other family say nothing about it.
+    /// The clients that may use the load balancer's addresses of a family; ranges of the other family have no effect on
+    /// it.
     fn clients(&self, ipv6: bool) -> Option<BTreeSet<IpNet>> {
         let ranges: BTreeSet<IpNet> =
             self.ranges.iter().filter(|range| range.addr().is_ipv6() == ipv6).map(IpNet::trunc).collect();
@@ -58,7 +59,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Everything that can be read; the rest is an error each. An empty text says nothing.
+    /// All values that can be parsed, and an error for each other one. Empty texts are skipped.
     fn all<'t, T: FromStr>(&mut self, field: &str, what: &str, texts: impl Iterator<Item = &'t str>) -> Vec<T> {
         let mut read = Vec::new();
         for (n, text) in texts.enumerate().filter(|(_, text)| !text.is_empty()) {
@@ -76,11 +77,12 @@ impl Reader<'_> {
     }
 }
 
-/// The ways into a port in one family; none if the Service has no cluster IP of it.
+/// The frontends of a port in one family; none if the Service has no cluster IP of that family.
 pub(crate) fn frontends(spec: &ServiceSpec, port: &ServicePort, addresses: &Addresses, ipv6: bool) -> Box<[Frontend]> {
     let of_family = |ip: &&IpAddr| ip.is_ipv6() == ipv6;
     let (internal, external) = (spec.internal_traffic_policy == "Local", spec.external_traffic_policy == "Local");
-    // By what a client sees: an address that is both external and the load balancer's is one way in, with the ranges.
+    // Keyed by what a client sees: an address that is both an external IP and the load balancer's is one frontend, with
+    // the ranges.
     let mut frontends = BTreeMap::new();
     let mut add = |kind, number, local_only, clients| _ = frontends.insert((kind, number), (local_only, clients));
     for ip in addresses.cluster.iter().filter(of_family) {

@@ -1,14 +1,14 @@
-//! Services and EndpointSlices to what clients connect to and where that leads.
+//! Computes the frontends and endpoints of Services for a Node.
 //!
-//! *Role.* [`compute`] looks at one Service and its slices and says, for a Node, which frontends there are and which endpoints
-//! stand behind each.
+//! *Role.* [`compute`] takes one Service and its EndpointSlices, and returns the frontends that a Node serves and the
+//! endpoints of each.
 //!
-//! *Invariants.* The result depends on the objects, not on their order. A value that cannot be understood is an error that names
-//! object and field, and the rest of the Service still works; but for the ranges of clients, of which one that cannot be
-//! understood lets nobody in.
+//! *Invariants.* The result depends on the objects, not on their order. An invalid value is an error that names the
+//! object and the field; the rest of the Service still works. Source ranges fail closed: if one is invalid, only
+//! clients in the valid ones are allowed.
 //!
-//! *Not here.* Flows and groups (crate `pipeline`). A second, incremental computation: one Service is the unit, as nothing
-//! depends on two, so what changes is computed again as a whole.
+//! *Not here.* Flows and groups (crate `pipeline`). An incremental computation: nothing depends on two Services, so a
+//! Service that changes is computed again as a whole.
 
 mod endpoints;
 mod frontends;
@@ -27,111 +27,114 @@ use types::{InvalidField, ObjectName};
 use endpoints::{Candidate, candidates, choose};
 use frontends::{Addresses, frontends};
 
-/// What Kubernetes counts without being told: three hours.
+/// The default of Kubernetes: three hours.
 const DEFAULT_AFFINITY_SECONDS: u32 = 10800;
-/// What the switch can count, 18 hours; Kubernetes allows up to a day. 0 would be for ever, which nobody can ask for.
+/// The range of a switch's idle timeout, 18 hours; Kubernetes allows up to a day. 0, which would mean no timeout,
+/// cannot be set.
 const AFFINITY_SECONDS: std::ops::RangeInclusive<u32> = 1..=65535;
 
-/// Where connections can go.
+/// An address and port that a Service forwards to.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Endpoint {
-    /// Its address.
+    /// Address of the endpoint; a Service port has endpoints of its own family only.
     pub address: IpAddr,
-    /// Its port.
+    /// Target port, as in the EndpointSlice.
     pub port: u16,
     /// Whether it is on this Node.
     pub is_local: bool,
-    /// The Pod that it is, if it is one.
+    /// The Pod behind the endpoint, if the slice names one.
     pub pod: Option<ObjectName>,
 }
 
-/// What a client connects to.
+/// The destination of a client's connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FrontendKind {
-    /// A cluster IP.
+    /// A cluster IP of the Service.
     ClusterIp(IpAddr),
-    /// A port of the Node.
+    /// A port of the Node, on all its addresses of a family.
     NodePort {
-        /// Whether of its IPv6 addresses.
+        /// Whether on the Node's IPv6 addresses.
         ipv6: bool,
     },
-    /// A load balancer's address, or another external one.
+    /// An external IP, or an address of a load balancer.
     External(IpAddr),
 }
 
-/// One way into a port of a Service.
+/// An address and port at which a port of a Service is reached.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Frontend {
-    /// What the client connects to.
+    /// Kind of destination and, except for NodePorts, its address.
     pub kind: FrontendKind,
-    /// The port.
+    /// Port that clients connect to.
     pub port: u16,
-    /// Whether only endpoints on this Node are meant; clients within the cluster may still use all if the frontend is external.
+    /// Traffic policy `Local`: use local endpoints only. Clients within the cluster use all endpoints of an external
+    /// frontend.
     pub local_only: bool,
-    /// The clients that may use it; all without it.
+    /// Clients that may use the frontend; all clients if `None`.
     pub clients: Option<BTreeSet<IpNet>>,
 }
 
-/// A port of a Service in one family.
+/// A port of a Service in one address family.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ServicePort {
-    /// The Service.
+    /// Name of the Service.
     pub service: ObjectName,
-    /// The name of the port, empty if it has none.
+    /// Name of the port, empty if it has none.
     pub name: String,
-    /// The protocol.
+    /// Transport protocol of clients and endpoints.
     pub protocol: Protocol,
-    /// Whether of IPv6.
+    /// Whether frontends and endpoints have IPv6 addresses.
     pub ipv6: bool,
-    /// How long a client keeps its endpoint, in seconds; what a switch can count.
+    /// Session affinity: seconds for which a client keeps its endpoint, limited to what a switch can count.
     pub affinity: Option<u32>,
-    /// The ways in. These lists are in order and name each once; a cluster has thousands of ports, and sets have room to spare.
+    /// Frontends. This list and the others are sorted and without duplicates; slices take less memory than sets, and a
+    /// cluster has thousands of ports.
     pub frontends: Box<[Frontend]>,
-    /// Where they lead if any Node will do.
+    /// Endpoints for traffic policy `Cluster`.
     pub endpoints: Box<[Endpoint]>,
-    /// Where they lead if only this Node will do. Not always some of [`ServicePort::endpoints`]: one that is about to end
-    /// takes connections while it is the only one here, though others elsewhere are ready.
+    /// Endpoints for traffic policy `Local`. Not always a subset of [`ServicePort::endpoints`]: a terminating endpoint
+    /// is used while it is the only one on this Node, even if other Nodes have ready ones.
     pub local_endpoints: Box<[Endpoint]>,
-    /// All endpoints that answer, wherever they are and whether or not they get new connections from here: what a
-    /// connection that there is may go on to.
+    /// All serving endpoints of the cluster, with or without new connections from this Node: existing connections to
+    /// them are kept.
     pub serving: Box<[SocketAddr]>,
 }
 
 impl ServicePort {
-    /// All endpoints that connections can go to.
+    /// Endpoints of either traffic policy.
     pub fn reachable(&self) -> BTreeSet<&Endpoint> {
         self.endpoints.iter().chain(&self.local_endpoints).collect()
     }
 
-    /// Whether the Service has endpoints at all: then a frontend that leads to none here drops connections, as somebody else
-    /// may take them, and otherwise it refuses them.
+    /// Whether the Service has any serving endpoints. A frontend without an endpoint on this Node then drops
+    /// connections, because another Node may accept them; otherwise it rejects them.
     pub fn is_served(&self) -> bool {
         !self.serving.is_empty()
     }
 }
 
-/// A port of the Node that tells a load balancer whether to send connections here.
+/// A port of the Node where a load balancer asks whether the Node has endpoints of a Service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HealthCheck {
-    /// The port.
+    /// `healthCheckNodePort` of the Service.
     pub port: u16,
-    /// How many endpoints on this Node are ready.
+    /// Number of ready endpoints on this Node.
     pub local_endpoints: usize,
 }
 
-/// All that follows from a Service.
+/// The result of [`compute`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Computed {
-    /// Its ports.
+    /// One entry for each port and family with a cluster IP.
     pub ports: BTreeSet<ServicePort>,
-    /// What its load balancer asks.
+    /// Set for load balancers with `externalTrafficPolicy: Local`.
     pub health_check: Option<HealthCheck>,
-    /// What could not be understood.
+    /// Invalid fields of the Service and its slices.
     pub errors: Vec<InvalidField>,
 }
 
-/// Looks at a Service and its slices from a Node. A Service without an address of its own, or that somebody else serves, is
-/// left alone.
+/// Computes a Service and its slices for a Node. The result is empty for a Service without a cluster IP or of another
+/// proxy.
 pub fn compute<'a>(
     service: &Service,
     slices: impl IntoIterator<Item = &'a EndpointSlice> + Clone,
@@ -179,12 +182,12 @@ pub fn compute<'a>(
         spec.kind == "LoadBalancer" && spec.external_traffic_policy == "Local" && spec.health_check_node_port != 0;
     computed.health_check =
         asked.then_some(HealthCheck { port: spec.health_check_node_port, local_endpoints: local_ready });
-    // An address that two ports have in common is wrong once.
+    // Two ports report the same invalid address.
     computed.errors.dedup();
     computed
 }
 
-/// In order, each once.
+/// The values sorted and without duplicates.
 fn ordered<T: Ord>(all: impl Iterator<Item = T>) -> Box<[T]> {
     let mut all: Vec<T> = all.collect();
     all.sort();

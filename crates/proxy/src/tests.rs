@@ -1,4 +1,4 @@
-//! The rules of Kubernetes for Services, one by one.
+//! The rules of Kubernetes for Services.
 
 mod addresses;
 mod choice;
@@ -12,7 +12,7 @@ fn from_node1(service: &Service, slices: &[EndpointSlice]) -> Computed {
     compute(service, slices, &Viewpoint { node: "node1", zone: Some("a"), serving: &serving })
 }
 
-/// The first port, which is of IPv4.
+/// The first port of the result, which is an IPv4 port.
 fn port(service: &Service, slices: &[EndpointSlice]) -> ServicePort {
     from_node1(service, slices).ports.pop_first().unwrap()
 }
@@ -62,7 +62,7 @@ fn each_family_has_its_own_port_with_its_own_endpoints() {
 }
 
 #[test]
-fn services_without_an_address_are_left_alone() {
+fn services_without_a_cluster_ip_are_ignored() {
     assert!(from_node1(&service("ExternalName"), &[]).ports.is_empty());
     let mut headless = service("ClusterIP");
     headless.spec.cluster_ip = "None".to_owned();
@@ -70,7 +70,7 @@ fn services_without_an_address_are_left_alone() {
 }
 
 #[test]
-fn services_of_another_proxy_and_those_to_be_skipped_are_left_alone() {
+fn services_of_another_proxy_and_skipped_services_are_ignored() {
     let served = |service: &Service, serving: &Serving| {
         !compute(service, [], &Viewpoint { node: "node1", zone: None, serving }).ports.is_empty()
     };
@@ -87,34 +87,34 @@ fn services_of_another_proxy_and_those_to_be_skipped_are_left_alone() {
 }
 
 #[test]
-fn affinity_lasts_three_hours_unless_it_is_said_and_what_a_switch_can_count_at_most() {
+fn affinity_lasts_three_hours_by_default_and_at_most_what_a_switch_can_count() {
     let mut service = service("ClusterIP");
     assert_eq!(port(&service, &[]).affinity, None);
     service.spec.session_affinity = "ClientIP".to_owned();
     assert_eq!(port(&service, &[]).affinity, Some(10800));
-    for (said, counted) in [(60, 60), (86400, 65535), (0, 1)] {
-        let client_ip = Some(types::service::ClientIpConfig { timeout_seconds: Some(said) });
+    for (timeout, counted) in [(60, 60), (86400, 65535), (0, 1)] {
+        let client_ip = Some(types::service::ClientIpConfig { timeout_seconds: Some(timeout) });
         service.spec.session_affinity_config = Some(types::service::SessionAffinityConfig { client_ip });
-        assert_eq!(port(&service, &[]).affinity, Some(counted), "{said}");
+        assert_eq!(port(&service, &[]).affinity, Some(counted), "{timeout}");
     }
 }
 
 #[test]
-fn a_load_balancer_is_told_how_many_ready_endpoints_are_here() {
+fn the_health_check_counts_ready_endpoints_on_this_node() {
     let mut service = service("LoadBalancer");
     service.spec.health_check_node_port = 32000;
     let mut slices = [slice("IPv4", &["10.0.0.1", "10.0.1.1"])];
     assert_eq!(from_node1(&service, &slices).health_check, None, "with policy Cluster any Node will do");
     service.spec.external_traffic_policy = "Local".to_owned();
-    let told = |slices: &[EndpointSlice]| from_node1(&service, slices).health_check.unwrap();
-    assert_eq!(told(&slices), HealthCheck { port: 32000, local_endpoints: 1 });
+    let health_check = |slices: &[EndpointSlice]| from_node1(&service, slices).health_check.unwrap();
+    assert_eq!(health_check(&slices), HealthCheck { port: 32000, local_endpoints: 1 });
     slices[0].endpoints[0].conditions.ready = Some(false);
     slices[0].endpoints[0].conditions.terminating = Some(true);
-    assert_eq!(told(&slices).local_endpoints, 0, "no new connections for one that is about to end");
+    assert_eq!(health_check(&slices).local_endpoints, 0, "a terminating endpoint gets no new connections");
 }
 
 #[test]
-fn what_is_no_address_is_named() {
+fn an_invalid_address_is_reported_with_its_field() {
     let computed = from_node1(&service("ClusterIP"), &[slice("IPv4", &["10.0.0.300"])]);
     let errors: Vec<String> = computed.errors.iter().map(ToString::to_string).collect();
     assert_eq!(errors, ["EndpointSlice : endpoints[0].addresses[0]: `10.0.0.300` is not an address"]);

@@ -1,17 +1,17 @@
-//! Whose Services, seen from where.
+//! The Node that Services are computed for, and which of them it serves.
 
 use std::collections::BTreeSet;
 
 use types::service::{PROXY_NAME_LABEL, Service};
 
-/// Which Services are served.
+/// Selects the Services that the Node serves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Serving {
-    /// Those of whose label [`PROXY_NAME_LABEL`] this is the value; without it, those that have no such label.
+    /// Serve Services with this value of label [`PROXY_NAME_LABEL`]; if `None`, Services without the label.
     pub proxy_name: Option<String>,
-    /// Not these: `namespace/name`, or a cluster IP.
+    /// Services to ignore: `namespace/name`, or a cluster IP.
     pub skip: BTreeSet<String>,
-    /// Whether also at the addresses of their load balancers.
+    /// Whether to serve the addresses in `status.loadBalancer` too.
     pub load_balancers: bool,
 }
 
@@ -21,14 +21,14 @@ impl Default for Serving {
     }
 }
 
-/// The Node from which Services are looked at.
+/// The Node that Services are computed for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Viewpoint<'a> {
-    /// Its name.
+    /// Name of the Node: endpoints with this `nodeName` are local.
     pub node: &'a str,
-    /// The zone that it is in.
+    /// Zone of the Node, from its topology label.
     pub zone: Option<&'a str>,
-    /// What it serves.
+    /// Which Services the Node serves.
     pub serving: &'a Serving,
 }
 

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map from ids. Ids are given by us, not chosen by users, so their hash needs no secret.
+/// A map from ids. Ids are not chosen by users, so the hash needs no key.
 pub type IdMap<K, V> = hashbrown::HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
 /// Hashes a few small numbers.
@@ -29,7 +29,7 @@ impl Hasher for IdHasher {
     }
 
     fn finish(&self) -> u64 {
-        // A table uses the lowest and the highest bits, and a product has its best ones at the top.
+        // A table uses the lowest and the highest bits; the best mixed bits of a product are the highest.
         self.0 ^ self.0 >> 32
     }
 }

@@ -1,15 +1,15 @@
-//! Numbers for things, and sets of them.
+//! Typed ids, and sets of them.
 
 use std::marker::PhantomData;
 
 use roaring::RoaringBitmap;
 use smallvec::SmallVec;
 
-/// A number that stands for a thing of one kind.
+/// A number that identifies an object of one type.
 pub trait Id: Copy + Eq + Ord {
-    /// The thing with this number.
+    /// The id with this number.
     fn new(number: u32) -> Self;
-    /// Its number.
+    /// The number of this id.
     fn number(self) -> u32;
 }
 
@@ -33,10 +33,10 @@ macro_rules! ids {
     )*};
 }
 
-/// How many are kept in a sorted list; a bitmap costs more than that.
+/// Sets of up to this size are sorted lists, which are smaller than a bitmap.
 const FEW: usize = 32;
 
-/// A set of ids: most sets have a few members, and are kept without an allocation; some have a hundred thousand.
+/// A set of ids. Most sets have a few members and need no allocation; some have a hundred thousand.
 #[derive(Clone, PartialEq, Debug)]
 pub struct IdSet<I> {
     numbers: Numbers,
@@ -56,7 +56,7 @@ impl<I> Default for IdSet<I> {
 }
 
 impl<I: Id> IdSet<I> {
-    /// Puts one in; whether it is new.
+    /// Inserts an id. Returns whether it is new.
     pub fn insert(&mut self, id: I) -> bool {
         let number = id.number();
         match &mut self.numbers {
@@ -75,7 +75,7 @@ impl<I: Id> IdSet<I> {
         }
     }
 
-    /// Takes one out; whether it was there.
+    /// Removes an id. Returns whether it was in the set.
     pub fn remove(&mut self, id: I) -> bool {
         let number = id.number();
         match &mut self.numbers {
@@ -98,7 +98,7 @@ impl<I: Id> IdSet<I> {
         }
     }
 
-    /// Whether this one is in.
+    /// Whether the set contains an id.
     pub fn contains(&self, id: I) -> bool {
         match &self.numbers {
             Numbers::Few(list) => list.binary_search(&id.number()).is_ok(),
@@ -106,7 +106,7 @@ impl<I: Id> IdSet<I> {
         }
     }
 
-    /// How many there are.
+    /// The number of ids.
     pub fn len(&self) -> usize {
         match &self.numbers {
             Numbers::Few(list) => list.len(),
@@ -114,12 +114,12 @@ impl<I: Id> IdSet<I> {
         }
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of them, ascending.
+    /// All ids in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = I> + '_ {
         let (few, many) = match &self.numbers {
             Numbers::Few(list) => (Some(list.iter().copied()), None),
@@ -160,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_set_whatever_its_size(steps in vec((any::<bool>(), 0u32..120), 0..400)) {
+        fn it_behaves_as_a_set_at_any_size(steps in vec((any::<bool>(), 0u32..120), 0..400)) {
             let (mut set, mut expected) = (IdSet::<Thing>::default(), BTreeSet::new());
             for (insert, number) in steps {
                 let id = Thing(number);

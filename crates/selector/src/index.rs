@@ -16,21 +16,21 @@ crate::ids! {
     pub SelectorId;
 }
 
-// Keys of hash tables are texts that users choose, so the hash has a secret; no result depends on the order of a table.
+// Keys are chosen by users, so the hash is keyed. No result depends on the order of a table.
 type HashMap<K, V> = hashbrown::HashMap<K, V, RandomState>;
 
-/// Label sets and selectors, each held once and counted, and which of them match.
+/// Label sets and selectors, each stored once and reference counted, and which of them match.
 ///
-/// A selector is filed under one of the labels that it asks for, and a label set under all of its labels, so that a new one of
-/// either is compared with those only that may match.
+/// A selector is filed under one of the labels that it requires, and a label set under all of its labels, so that a new entry is
+/// compared only with candidates.
 #[derive(Clone, Debug, Default)]
 pub struct Index {
     sets: Slab<LabelsId, Counted<Labels, SelectorId>>,
     selectors: Slab<SelectorId, Counted<Selector, LabelsId>>,
     keys: HashMap<String, Key>,
-    /// Every label set.
+    /// All label sets, for selectors without an anchor.
     all_sets: IdSet<LabelsId>,
-    /// Selectors that ask for no label.
+    /// Selectors that require no label.
     unanchored: IdSet<SelectorId>,
     hasher: RandomState,
     set_ids: HashTable<LabelsId>,
@@ -63,7 +63,7 @@ impl Filed {
 }
 
 impl Index {
-    /// Takes a label set in, or counts one user more of it.
+    /// Adds a label set, or counts one more user of it.
     pub fn acquire_labels(&mut self, labels: &Labels) -> LabelsId {
         let hash = self.hash(labels);
         if let Some(id) = self.set_ids.find(hash, |id| self.sets[*id].value == *labels) {
@@ -87,7 +87,7 @@ impl Index {
         id
     }
 
-    /// Counts one user less of a label set, which is forgotten with the last.
+    /// Counts one user less of a label set, and removes it with the last.
     pub fn release_labels(&mut self, id: LabelsId) {
         self.sets[id].users -= 1;
         if self.sets[id].users > 0 {
@@ -110,7 +110,7 @@ impl Index {
         }
     }
 
-    /// Takes a selector in, or counts one user more of it.
+    /// Adds a selector, or counts one more user of it.
     pub fn acquire_selector(&mut self, selector: &Selector) -> SelectorId {
         let hash = self.hash(selector);
         if let Some(id) = self.selector_ids.find(hash, |id| self.selectors[*id].value == *selector) {
@@ -142,7 +142,7 @@ impl Index {
         id
     }
 
-    /// Counts one user less of a selector, which is forgotten with the last.
+    /// Counts one user less of a selector, and removes it with the last.
     pub fn release_selector(&mut self, id: SelectorId) {
         self.selectors[id].users -= 1;
         if self.selectors[id].users > 0 {
@@ -186,12 +186,12 @@ impl Index {
         &self.selectors[id].value
     }
 
-    /// How many label sets and how many selectors are held.
+    /// The numbers of label sets and of selectors.
     pub fn len(&self) -> (usize, usize) {
         (self.sets.len(), self.selectors.len())
     }
 
-    /// Whether nothing is held.
+    /// Whether all tables are empty.
     pub fn is_empty(&self) -> bool {
         self.sets.is_empty() && self.selectors.is_empty() && self.keys.is_empty() && self.unanchored.is_empty()
     }

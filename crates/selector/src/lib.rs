@@ -1,13 +1,13 @@
 //! Label selectors: which objects a set of requirements on labels selects.
 //!
-//! *Role.* A [`Selector`] as it is written becomes one that can be asked, or an error that names the requirement. An [`Index`]
-//! holds label sets and selectors, each once however many share it, and knows at any time which of them match.
+//! *Role.* [`Selector`] parses a label selector, or returns an error that names the requirement. [`Index`] stores label sets and
+//! selectors, each once and reference counted, and knows at any time which of them match.
 //!
-//! *Invariants.* Selectors that mean the same because their requirements are the same are equal, in whatever order they were
-//! written, and have the same text; different ones have different texts. An empty selector selects everything. What is released
-//! as often as it was acquired leaves nothing behind in an index. Nothing depends on the order of a hash table.
+//! *Invariants.* Selectors with the same requirements in any order are equal and have the same text; different ones have different
+//! texts. An empty selector selects everything. Entries that are released as often as they were acquired leave nothing in an index.
+//! No result depends on the order of a hash table.
 //!
-//! *Not here.* What is selected, and what for (crate `policy`).
+//! *Not here.* The selected objects, and their use (crate `policy`).
 
 mod id_map;
 mod ids;

@@ -4,10 +4,10 @@ use std::fmt;
 
 use types::meta::{LabelSelector, Labels};
 
-/// A selector that can be asked.
+/// A parsed label selector.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Selector {
-    /// Sorted, each once.
+    /// Sorted and without duplicates.
     requirements: Vec<Requirement>,
 }
 
@@ -17,7 +17,7 @@ struct Requirement {
     test: Test,
 }
 
-/// Values are sorted, each once.
+/// Values are sorted and without duplicates.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Test {
     In(Vec<String>),
@@ -26,35 +26,34 @@ enum Test {
     DoesNotExist,
 }
 
-/// What whoever is selected surely has; an index files the selector there.
+/// What every selected label set contains; an index files the selector under it.
 pub(crate) enum Anchor<'a> {
     /// A label with one of these values.
     Values(&'a str, &'a [String]),
-    /// A label.
+    /// A label with any value.
     Key(&'a str),
-    /// Nothing.
+    /// No label is required.
     Nothing,
 }
 
-/// A requirement that means nothing.
+/// An invalid requirement of a selector.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("matchExpressions[{index}]: {problem}")]
 pub struct InvalidSelector {
-    /// Which of the expressions.
+    /// The index in `matchExpressions`.
     pub index: usize,
     /// What is wrong with it.
     pub problem: String,
 }
 
 impl Selector {
-    /// Reads a selector as it is written.
+    /// Parses a selector; all requirements must be valid.
     pub fn new(written: &LabelSelector) -> Result<Self, InvalidSelector> {
         let (selector, invalid) = Self::readable(written);
         invalid.into_iter().next().map_or(Ok(selector), Err)
     }
 
-    /// Reads what can be read: the requirements that mean something, and what is wrong with the others. It selects at least those
-    /// that the whole would.
+    /// Parses the valid requirements, and returns the invalid ones. The result selects at least what the intended selector would.
     pub fn readable(written: &LabelSelector) -> (Self, Vec<InvalidSelector>) {
         let by_label = written.match_labels.iter();
         let mut requirements: Vec<Requirement> = by_label
@@ -84,7 +83,7 @@ impl Selector {
         (Self { requirements }, invalid)
     }
 
-    /// Selects what has a label, whatever its value.
+    /// Selects objects that have a label, with any value.
     pub fn having(key: String) -> Self {
         Self { requirements: vec![Requirement { key, test: Test::Exists }] }
     }
@@ -107,7 +106,7 @@ impl Selector {
         self.requirements.is_empty()
     }
 
-    /// The narrowest requirement that whoever is selected is found by.
+    /// The most selective requirement for a label.
     pub(crate) fn anchor(&self) -> Anchor<'_> {
         let mut anchor = Anchor::Nothing;
         for Requirement { key, test } in &self.requirements {
@@ -122,7 +121,7 @@ impl Selector {
     }
 }
 
-/// As `kubectl -l` takes it. What cannot be in a label is quoted, so that no two selectors look the same.
+/// As `kubectl -l` takes it. Text that cannot be in a label is quoted, so that different selectors have different texts.
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, Requirement { key, test }) in self.requirements.iter().enumerate() {
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operator_means_what_kubernetes_says() {
+    fn every_operator_matches_as_in_kubernetes() {
         let (web, db, none) = (labels(&[("app", "web")]), labels(&[("app", "db")]), labels(&[]));
         for (operator, values, selected) in [
             ("In", &["web", "api"][..], [true, false, false]),
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_requirement_that_means_nothing_is_named() {
+    fn an_invalid_requirement_is_named_in_the_error() {
         for (operator, values, problem) in [
             ("In", &[][..], "matchExpressions[0]: values: In needs at least one"),
             ("Exists", &["x"], "matchExpressions[0]: values: Exists takes none"),
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_selector_without_its_nonsense_selects_more() {
+    fn a_selector_without_its_invalid_requirements_selects_more() {
         let mut written = expression("app", "Like", &["x"]);
         written.match_labels = labels(&[("tier", "db")]);
         let (readable, invalid) = Selector::readable(&written);
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_look_as_kubectl_takes_them_and_no_two_look_the_same() {
+    fn selectors_print_as_for_kubectl_and_have_different_texts() {
         let mut written = expression("tier", "NotIn", &["b", "a"]);
         written.match_labels = labels(&[("app", "web")]);
         assert_eq!(Selector::new(&written).unwrap().to_string(), "app=web,tier notin (a,b)");

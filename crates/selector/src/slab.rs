@@ -1,11 +1,11 @@
-//! Things by number.
+//! A table of objects by id.
 
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 
 use crate::ids::Id;
 
-/// Things by number. A number that is free again is given to the next thing; until then, its place holds the default.
+/// Objects by id. The id of a removed object is reused; until then, its place has the default value.
 #[derive(Clone, Debug)]
 pub struct Slab<I, T> {
     places: Vec<T>,
@@ -20,35 +20,35 @@ impl<I, T> Default for Slab<I, T> {
 }
 
 impl<I: Id, T: Default> Slab<I, T> {
-    /// Gives a thing a number.
-    pub fn insert(&mut self, thing: T) -> I {
+    /// Adds an object, and returns its new id.
+    pub fn insert(&mut self, object: T) -> I {
         if let Some(number) = self.free.pop() {
-            self.places[number as usize] = thing;
+            self.places[number as usize] = object;
             return I::new(number);
         }
-        // Four billion things do not fit into memory.
+        // Four billion objects do not fit into memory.
         let number = u32::try_from(self.places.len()).unwrap_or(u32::MAX);
-        self.places.push(thing);
+        self.places.push(object);
         I::new(number)
     }
 
-    /// Takes a thing out; its number is free then.
+    /// Removes an object and frees its id.
     pub fn remove(&mut self, id: I) -> T {
         self.free.push(id.number());
         std::mem::take(&mut self.places[id.number() as usize])
     }
 
-    /// How many things there are.
+    /// The number of objects.
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All places with their numbers, the free ones with the default.
+    /// All places with their ids; free ones have the default value.
     pub fn places(&self) -> impl Iterator<Item = (I, &T)> {
         (0..).map(I::new).zip(&self.places)
     }
@@ -77,12 +77,12 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_given_again_when_its_thing_is_gone() {
+    fn the_id_of_a_removed_object_is_reused() {
         let mut slab: Slab<Thing, &str> = Slab::default();
         let (a, b) = (slab.insert("a"), slab.insert("b"));
         assert_eq!(slab.remove(a), "a");
         assert_eq!((slab[a], slab[b], slab.len()), ("", "b", 1));
         assert_eq!(slab.insert("c"), a);
-        assert_eq!(slab.places().map(|(_, thing)| *thing).collect::<Vec<_>>(), ["c", "b"]);
+        assert_eq!(slab.places().map(|(_, object)| *object).collect::<Vec<_>>(), ["c", "b"]);
     }
 }

@@ -7,10 +7,10 @@
 //!
 //! Open vSwitch 3.1 damages ICMPv6 errors about translated TCP and UDP connections, and so does this: it corrects the
 //! checksum of the error where TCP or UDP would have theirs. That is the beginning of the source that a TCP error quotes,
-//! so its receiver does not know what it is about, and the MTU that a UDP error tells.
+//! so its receiver cannot find the connection, and the MTU in a UDP error.
 //!
-//! Where the switch draws from a hash or at random (an address out of a range, a port out of a range, a port after 128
-//! that are taken), the first free one is taken here. Not modelled: reassembly of fragments (they are invalid here),
+//! Where the switch uses a hash or a random number (an address or port out of a range, a port after 128 collisions), the
+//! first free one is taken here. Not modelled: reassembly of fragments (they are invalid here),
 //! helpers for FTP and TFTP, limits of zones, timeout policies other than the default one.
 
 mod key;
@@ -33,13 +33,13 @@ bitflags! {
     /// The state of a packet, as `ct_state` shows it.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct CtState: u8 {
-        /// It opens a connection, or belongs to one that was not answered yet.
+        /// It opens a connection, or belongs to one without a reply so far.
         const NEW = 0x01;
-        /// It belongs to a connection that was answered.
+        /// It belongs to a connection with a reply.
         const ESTABLISHED = 0x02;
-        /// It is about a connection: an ICMP error.
+        /// An ICMP error about a connection.
         const RELATED = 0x04;
-        /// It goes back to the one who opened the connection.
+        /// It is in the reply direction.
         const REPLY = 0x08;
         /// It cannot be tracked.
         const INVALID = 0x10;
@@ -59,57 +59,57 @@ impl CtState {
 /// The addresses and ports of a packet; for ICMP the ports are type and code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Tuple {
-    /// Source address.
+    /// Source address of the packet.
     pub src: IpAddr,
-    /// Destination address.
+    /// Destination address of the packet.
     pub dst: IpAddr,
-    /// IP protocol.
+    /// IP protocol number of the packet.
     pub proto: u8,
-    /// Source port.
+    /// Source port, or ICMP type.
     pub src_port: u16,
-    /// Destination port.
+    /// Destination port, or ICMP code.
     pub dst_port: u16,
 }
 
-/// A connection, for people who look at the table.
+/// A connection, for display.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Connection {
-    /// The zone.
+    /// Conntrack zone of the connection.
     pub zone: u16,
     /// The tuple of the packet that opened it.
     pub original: Tuple,
-    /// The tuple of its answer, as the answering side sends it.
+    /// The tuple of replies, before NAT is reverted.
     pub reply: Tuple,
-    /// The mark.
+    /// `ct_mark` of the connection.
     pub mark: u32,
-    /// The label.
+    /// `ct_label` of the connection.
     pub label: u128,
-    /// When it will be forgotten.
+    /// Time at which the connection expires.
     pub expires: Time,
 }
 
-/// What a flow asks of the connection tracker.
+/// The arguments of a `ct` action.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Request {
-    /// The zone.
+    /// Conntrack zone of the lookup.
     pub zone: u16,
-    /// Whether a new connection is remembered.
+    /// Whether a new connection is committed.
     pub commit: bool,
     /// Whether a connection of the opposite direction is replaced.
     pub force: bool,
-    /// Translation.
+    /// The `nat` argument of the action.
     pub nat: Option<Nat>,
-    /// Bits of the mark to write, and which.
+    /// Value and mask to write to `ct_mark`.
     pub mark: Option<(u32, u32)>,
-    /// Bits of the label to write, and which.
+    /// Value and mask to write to `ct_label`.
     pub label: Option<(u128, u128)>,
 }
 
-/// What the datapath remembers of a packet between two trips through the tracker.
+/// State of a packet that the datapath keeps between two `ct` actions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Remembered {
     pub(crate) fields: CtFields,
-    /// The connection the last trip found, as long as no address and no port has changed.
+    /// The connection of the last lookup, until an address or port changes.
     pub(crate) conn: Option<Cached>,
 }
 
@@ -124,10 +124,10 @@ pub(crate) struct Cached {
 #[derive(Clone, Debug, Default)]
 pub struct Conntrack {
     conns: BTreeMap<u64, Conn>,
-    /// By the two ends of a tuple, whichever comes first; the youngest last.
+    /// By the two ends of a tuple, in either direction; the youngest last.
     index: BTreeMap<Key, Vec<Node>>,
     next: u64,
-    /// When connections that are over were last swept out.
+    /// Time of the last sweep of expired connections.
     swept: Time,
     aborted: bool,
 }
@@ -136,12 +136,12 @@ pub struct Conntrack {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Node {
     id: u64,
-    /// It stands for the answers to a translated connection. It is there until the connection is swept out, even when
-    /// the connection is over: so long its tuple is taken, and packets that have it are invalid.
+    /// The entry for replies to a translated connection. It stays until the connection is swept, even after the connection
+    /// expired: until then its tuple is in use, and packets with it are invalid.
     answers: bool,
 }
 
-/// What a tuple was found to belong to.
+/// Result of the lookup of a tuple.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Hit {
     node: Node,
@@ -149,14 +149,14 @@ struct Hit {
     reversed: bool,
 }
 
-/// How often the switch sweeps out connections that are over.
+/// Interval at which the switch sweeps expired connections.
 const SWEEP: Time = Time::from_secs(20);
 
 #[derive(Clone, Debug)]
 struct Conn {
     key: Key,
     reply_key: Key,
-    /// Which side is translated.
+    /// The side that is translated.
     nat: Option<NatSide>,
     mark: u32,
     label: u128,
@@ -171,21 +171,21 @@ enum Protocol {
     Other { answered: bool },
 }
 
-/// What a packet did to its connection.
+/// Effect of a packet on its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Update {
-    /// It belongs to an answered connection.
+    /// It belongs to a connection with a reply.
     Valid,
-    /// It belongs to one that was not answered yet.
+    /// It belongs to a connection without a reply so far.
     ValidNew,
-    /// It opens the connection again, which was over.
+    /// It reopens a closed connection.
     Reopen,
     /// It cannot belong to it.
     Invalid,
 }
 
 impl Conntrack {
-    /// No connections.
+    /// A tracker without connections.
     pub fn new() -> Self {
         Self::default()
     }
@@ -196,7 +196,7 @@ impl Conntrack {
         self.conns.values().filter(alive).map(Conn::describe)
     }
 
-    /// Forgets the connections that `forget` says yes to, and returns how many.
+    /// Removes the connections for which `forget` is true, and returns their number.
     pub fn flush(&mut self, mut forget: impl FnMut(&Connection) -> bool) -> usize {
         let dead: Vec<u64> =
             self.conns.iter().filter(|(_, conn)| forget(&conn.describe())).map(|(id, _)| *id).collect();
@@ -206,12 +206,12 @@ impl Conntrack {
         dead.len()
     }
 
-    /// Forgets all connections of a zone.
+    /// Removes all connections of a zone.
     pub fn flush_zone(&mut self, zone: u16) -> usize {
         self.flush(|conn| conn.zone == zone)
     }
 
-    /// Sweeps out connections that are over; the switch does so every 20 seconds, and nobody knows when.
+    /// Removes expired connections. The switch does so every 20 seconds, at times that cannot be predicted.
     pub fn sweep(&mut self, now: Time) {
         self.swept = now;
         let dead: Vec<u64> = self.conns.iter().filter(|(_, conn)| now >= conn.expires).map(|(id, _)| *id).collect();
@@ -220,13 +220,13 @@ impl Conntrack {
         }
     }
 
-    /// Whether a packet has met the state in which Open vSwitch 3.1.0 aborts: a connection that was translated to what it
-    /// was, that is over (by time, or as its ports were used again), and that was not swept out yet.
+    /// Whether a packet has reached the state in which Open vSwitch 3.1.0 aborts: a connection whose NAT changed nothing, that
+    /// has expired (by time, or because its ports were reused), and that was not swept yet.
     pub fn has_aborted(&self) -> bool {
         self.aborted
     }
 
-    /// Sends a packet through: finds or makes its connection, translates it, and says what is now known of it.
+    /// Tracks a packet: finds or creates its connection, applies NAT, and returns the connection state.
     pub(crate) fn track(&mut self, now: Time, packet: &mut Packet, md: &mut Remembered, request: &Request) {
         let zone = request.zone;
         if now >= self.swept + SWEEP {
@@ -263,7 +263,7 @@ impl Conntrack {
         if md.fields.zone != zone {
             md.fields.state = CtState::empty();
         }
-        // A packet that was translated before is looked for by what its answer would be.
+        // A packet that was translated before is looked up by the tuple of its reply.
         let again = md.fields.state.intersects(CtState::NAT);
         let (mut key, mut reply) = (key, false);
         let mut found = self.find(now, &if again { key.reversed() } else { key });
@@ -274,7 +274,7 @@ impl Conntrack {
             }
         }
         if request.force && reply && let Some(hit) = found.take()
-            // The switch means the entry it found, and that for the answers has no end.
+            // The switch checks the entry it found, and that for replies never expires.
             && !hit.node.answers
         {
             self.end(hit.node.id);
@@ -332,7 +332,7 @@ impl Conntrack {
         (!hit.node.answers).then_some(hit.node.id)
     }
 
-    /// What the packet does to a connection, and to its own state; whether the connection is to be opened again.
+    /// Updates a connection and the state of the packet; returns whether the connection must be reopened.
     fn update_state(
         &mut self,
         now: Time,
@@ -367,7 +367,7 @@ impl Conntrack {
         false
     }
 
-    /// A packet without a connection: new, if it may open one, and remembered if that is asked for.
+    /// A packet without a connection: new, if it may open one, and committed on request.
     fn open(
         &mut self,
         now: Time,
@@ -404,12 +404,12 @@ impl Conntrack {
         Some(id)
     }
 
-    /// What a tuple belongs to.
+    /// The entry of a tuple.
     fn find(&self, now: Time, key: &Key) -> Option<Hit> {
         self.find_in(now, key, key)
     }
 
-    /// What a tuple belongs to, among the entries with the ends of another one; the youngest first.
+    /// The entry of a tuple among those indexed by another one, the youngest first.
     fn find_in(&self, now: Time, bucket: &Key, key: &Key) -> Option<Hit> {
         self.index.get(&bucket.bucket())?.iter().rev().find_map(|node| {
             let over = self.conns.get(&node.id).is_none_or(|conn| now >= conn.expires);
@@ -424,7 +424,7 @@ impl Conntrack {
         Some(if node.answers { (conn.reply_key, conn.key) } else { (conn.key, conn.reply_key) })
     }
 
-    /// Ends a connection, which stays until it is swept out.
+    /// Closes a connection, which stays until it is swept.
     fn end(&mut self, id: u64) {
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.expires = Time::ZERO;
@@ -470,7 +470,7 @@ impl Conn {
         update
     }
 
-    /// Writes what the request asks for to the connection, and the connection's mark and label to the packet.
+    /// Writes the request's mark and label to the connection, and the connection's to the packet.
     fn write(&mut self, fields: &mut CtFields, request: &Request) {
         if let Some((value, mask)) = request.mark {
             self.mark = value & mask | self.mark & !mask;
@@ -483,7 +483,7 @@ impl Conn {
 }
 
 impl Protocol {
-    /// The state of a connection that a packet opens, and how long it waits for an answer; nothing if it may not open one.
+    /// The state and timeout of a connection that a packet opens; `None` if it may not open one.
     fn opened_by(packet: &Packet, proto: u8) -> Option<(Protocol, Time)> {
         let kind = packet.segment().and_then(|segment| segment.first().copied());
         let (protocol, timeout) = match proto {
@@ -497,7 +497,7 @@ impl Protocol {
     }
 }
 
-/// Control connections of FTP and requests of TFTP take the long way every time.
+/// FTP control connections and TFTP requests, which bypass the lookup cache.
 fn is_alg_control(packet: &Packet) -> bool {
     match (packet.layout().proto, packet.ports()) {
         (ip_proto::TCP, Some((src, dst))) => src == 21 || dst == 21,

@@ -1,4 +1,4 @@
-//! Every field that a flow can match, read or write: of the packet, and of what the switch knows about it.
+//! Every field that a flow can match, read or write: headers and metadata.
 
 use std::net::IpAddr;
 
@@ -9,10 +9,10 @@ use openflow::port::Port;
 use crate::conntrack::{CtState, Tuple};
 use crate::packet::{Arrival, Packet};
 
-/// What a tunnel port took off a packet, or is to put on.
+/// Tunnel metadata: of a decapsulated packet, or for encapsulation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Tunnel {
-    /// The key.
+    /// Tunnel key (VNI), `tun_id`.
     pub id: u64,
     /// The outer source, IPv4.
     pub src: u32,
@@ -31,46 +31,46 @@ pub struct Tunnel {
 pub struct CtFields {
     /// The state; empty if the packet is not tracked.
     pub state: CtState,
-    /// The zone.
+    /// `ct_zone` of the last lookup.
     pub zone: u16,
-    /// The connection's mark.
+    /// `ct_mark` of the connection.
     pub mark: u32,
-    /// The connection's label.
+    /// `ct_label` of the connection.
     pub label: u128,
     /// The tuple of the packet that opened the connection.
     pub original: Option<Tuple>,
 }
 
-/// What the switch knows about a packet besides its bytes.
+/// Metadata of a packet in the switch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metadata {
-    /// The port it came in by.
+    /// Input port of the packet.
     pub in_port: Port,
-    /// The registers.
+    /// Registers `reg0` to `reg15`.
     pub regs: [u32; 16],
-    /// OpenFlow's metadata.
+    /// The `metadata` field of OpenFlow.
     pub metadata: u64,
-    /// The tunnel.
+    /// Tunnel metadata of the packet.
     pub tunnel: Tunnel,
     /// The mark shared with the host.
     pub pkt_mark: u32,
     /// The conjunction that holds, during the lookup.
     pub conj_id: u32,
-    /// Connection tracking.
+    /// Result of the last `ct` action.
     pub ct: CtFields,
 }
 
-/// A packet with all that a flow can see of it.
+/// A packet with its metadata, as flows see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct View {
-    /// The packet.
+    /// The frame with its headers.
     pub packet: Packet,
-    /// The rest.
+    /// Fields outside of the frame.
     pub meta: Metadata,
 }
 
 impl Metadata {
-    /// What is known about a packet that comes in by a port.
+    /// Metadata of a packet that arrives at a port.
     pub fn of(in_port: Port) -> Self {
         Self {
             in_port,
@@ -113,7 +113,7 @@ impl Tunnel {
 }
 
 impl View {
-    /// A packet as it comes in.
+    /// A packet on arrival.
     pub fn of(arrival: &Arrival) -> Self {
         let meta = Metadata { tunnel: arrival.tunnel, pkt_mark: arrival.pkt_mark, ..Metadata::of(arrival.in_port) };
         Self { packet: arrival.packet.clone(), meta }
@@ -148,7 +148,7 @@ impl View {
             Field::CtNwProto => number(|tuple| u16::from(tuple.proto)),
             Field::CtTpSrc => number(|tuple| tuple.src_port),
             Field::CtTpDst => number(|tuple| tuple.dst_port),
-            // No action set, no hash and no number of a recirculation can be seen by flows of this project.
+            // Action set, hash and recirculation id are not used by flows of this project.
             Field::ActsetOutput => u128::from(Port(0xffff_fff7).0),
             Field::RecircId | Field::DpHash => 0,
             field if (Field::TunId..=Field::TunFlags).contains(&field) => meta.tunnel.get(field),
@@ -156,7 +156,7 @@ impl View {
         }
     }
 
-    /// Writes the bits of a field that are set in the mask. What cannot be written stays.
+    /// Writes the bits of a field that are set in the mask. Read-only fields do not change.
     pub fn set(&mut self, field: Field, value: u128, mask: u128) {
         let old = self.get(field);
         let new = old & !mask | value & mask;

@@ -1,4 +1,4 @@
-//! Groups, and the choice of a bucket.
+//! Groups, and the selection of a bucket.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,37 +15,37 @@ pub struct Groups {
     dead_ports: BTreeSet<Port>,
 }
 
-/// Which bucket a select group takes: the real switch hashes, and nobody can know the result before.
+/// The bucket that a select group takes: the real switch uses a hash, whose result cannot be predicted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Choice {
-    /// The first that is alive and has a weight.
+    /// The first live bucket with a weight.
     #[default]
     First,
-    /// By group, the bucket with this number; the first one for groups that are not listed.
+    /// By group, the id of the bucket; the first one for groups that are not listed.
     Picks(BTreeMap<u32, u32>),
 }
 
-/// A bucket that was taken.
+/// The bucket that a select group took.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Pick {
-    /// The group.
+    /// Id of the group.
     pub group: u32,
-    /// The number of the bucket.
+    /// Id of the bucket.
     pub bucket: u32,
 }
 
 impl Groups {
-    /// No groups.
+    /// An empty group table.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a group, in place of one with the same number.
+    /// Adds a group, or replaces the one with the same id.
     pub fn add(&mut self, group: Group) {
         self.groups.insert(group.id, Arc::new(group));
     }
 
-    /// Does what a group mod says. Flows that use a deleted group are not looked at: see [`crate::Simulator::group_mod`].
+    /// Applies a group-mod. Flows that use a deleted group are not removed: see [`crate::Simulator::group_mod`].
     pub fn apply(&mut self, group_mod: &GroupMod) {
         match group_mod {
             GroupMod::Add(group) | GroupMod::AddOrModify(group) => self.add(group.clone()),
@@ -88,7 +88,7 @@ impl Groups {
         self.groups.get(&id)
     }
 
-    /// Says whether the link of a port is up; buckets that watch a port that is down are dead.
+    /// Sets whether the link of a port is up; buckets that watch a port that is down are dead.
     pub fn set_port(&mut self, port: Port, up: bool) {
         if up {
             self.dead_ports.remove(&port);
@@ -97,7 +97,7 @@ impl Groups {
         }
     }
 
-    /// The places of the buckets that may be taken: for a select group one of them, for the others all.
+    /// Positions of the candidate buckets: a select group takes one of them, other types all.
     pub fn candidates(&self, group: &Group) -> Vec<usize> {
         let alive = |bucket: &Bucket| self.is_alive(bucket, 0);
         let places = |keep: &dyn Fn(&Bucket) -> bool| -> Vec<usize> {
@@ -111,7 +111,7 @@ impl Groups {
     }
 
     fn is_alive(&self, bucket: &Bucket, depth: u8) -> bool {
-        // Groups that watch each other in a circle are dead.
+        // Groups that watch each other in a cycle are dead.
         let group_is_alive = |id: u32| {
             depth < 16
                 && self.groups.get(&id).is_some_and(|group| group.buckets.iter().any(|b| self.is_alive(b, depth + 1)))
@@ -125,11 +125,11 @@ impl Groups {
     }
 }
 
-/// The actions of a bucket in the order in which they are run.
+/// The actions of a bucket in the order of execution.
 ///
-/// A bucket is a set, not a list: the time to live is counted down first, then fields are written in their order, then
-/// one action ends it: of those that could, group comes before output, resubmit and ct, and the last of a kind counts.
-/// Without one, or for other actions, nothing is done.
+/// A bucket is a set, not a list: the TTL is decremented first, then fields are written in order, then one final action
+/// runs: group before output, resubmit and ct, and the last one of a kind. Other actions are ignored, and without a final
+/// action nothing is executed.
 pub(crate) fn bucket_actions(bucket: &Bucket) -> Vec<Action> {
     let rank = |action: &Action| match action {
         Action::Ct(_) => 1,
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn failover_takes_the_first_that_is_alive() {
+    fn failover_takes_the_first_live_bucket() {
         let mut groups = groups(&[
             "group_id=1,type=ff,bucket=watch_port:1,actions=output:1,bucket=watch_group:2,actions=output:2",
             "group_id=2,type=all,bucket=watch_port:3,actions=output:3",

@@ -1,4 +1,4 @@
-//! The flow that a `learn` action makes of a packet.
+//! The flow that a `learn` action creates from a packet.
 
 use openflow::action::{Action, Learn, LearnSource, LearnSpec, Subfield};
 use openflow::field::Field;
@@ -8,7 +8,7 @@ use openflow::port::Port;
 
 use crate::fields::{View, low, wide_port};
 
-/// The flow that the action makes of the packet. The shorter timeouts after a FIN are not modelled.
+/// The flow that the action creates from the packet. The shorter timeouts after a FIN are not modelled.
 pub(crate) fn learned_flow(learn: &Learn, view: &View) -> Flow {
     let mut flow = Flow::at(learn.table, learn.priority).cookie(learn.cookie);
     flow.idle_timeout = learn.idle_timeout;
@@ -41,7 +41,7 @@ fn add_condition(matches: &mut Match, dst: Subfield, value: u128) {
     if field == Field::InPort {
         return matches.set(field, u128::from(wide_port(low(value)).0), field.full_mask());
     }
-    // A wide register is kept as narrow ones, which hold what was said of other bits of it.
+    // A wide register is stored as 32-bit registers, which may have conditions on other bits.
     let (mut old, mut mask) = (0, 0);
     for (other, other_value, other_mask) in matches.fields() {
         if other == field {
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flow_remembers_where_the_packet_went() {
+    fn a_learned_flow_loads_values_of_the_packet() {
         let action: Action = "learn(table=40,hard_timeout=300,priority=200,cookie=0x9,eth_type=0x800,nw_proto=6,\
                               NXM_OF_TCP_DST[],NXM_OF_IP_DST[],NXM_OF_IP_SRC[],load:NXM_NX_REG3[]->NXM_NX_REG3[],\
                               load:NXM_NX_REG4[0..15]->NXM_NX_REG4[0..15],load:0x2->NXM_NX_REG4[16..18],\

@@ -1,16 +1,16 @@
-//! A switch without a switch: runs a packet through flows and groups, and tells the way it took.
+//! A simulated Open vSwitch: runs a packet through flows and groups, and returns a trace.
 //!
-//! *Role.* [`Simulator`] holds flow tables, groups, connections and what the flows have learned. A packet
-//! ([`Arrival`]: from text, from bytes, from parts) goes in, a [`Trace`] comes out: every table, the flow that matched, what
-//! changed, and the verdict with the packets that left, byte for byte. State is kept, so a conversation can be run. It is
-//! the engine of `antctl pipeline trace`, of previews of policies, and of tests that compare the pipeline with an oracle.
+//! *Role.* [`Simulator`] holds flow tables, groups, connections and learned flows. A packet
+//! ([`Arrival`]: from text, from bytes, from parts) goes in, a [`Trace`] comes out: every table, the matching flow, changed
+//! fields, and the verdict with the output packets, byte for byte. State is kept between packets, so a conversation can be
+//! simulated. `antctl pipeline trace` uses it, and tests that compare the pipeline with an oracle.
 //!
-//! *Invariants.* What Open vSwitch 3.1 does on its userspace datapath is right: the tests run both on the same flows and
-//! packets and compare every frame. Equal inputs give equal outputs: no clock (time is an argument), no chance (a select
-//! group takes the bucket it is told to, or all of them in turn), no order of a hash table. Nothing panics, whatever the
-//! bytes of a packet or the flows are.
+//! *Invariants.* Open vSwitch 3.1 with the userspace datapath is the reference: tests run both on the same flows and
+//! packets and compare every frame. Equal inputs give equal outputs: no clock (time is an argument), no randomness (the caller
+//! selects the bucket of a select group, or runs all of them in turn), no order of a hash table. No packet and no flow causes
+//! a panic.
 //!
-//! *Not here.* Sockets and files; what flows are for (crate `pipeline`); reassembly of fragments, application level
+//! *Not here.* Sockets and files; the meaning of flows (crate `pipeline`); reassembly of fragments, application level
 //! gateways, meters (all packets pass), encapsulation (a tunnel's addresses are reported with the packet), mirrors, spanning
 //! trees, action sets (no flow of this project writes to one).
 

@@ -1,4 +1,4 @@
-//! What the port NORMAL does: an ordinary switch that learns where addresses are.
+//! Output to NORMAL: an ordinary switch that learns MACs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ const MULTICAST: u128 = 0x0100_0000_0000;
 /// Frames to these addresses (01:80:c2:00:00:0x) stay on their link.
 const LINK_LOCAL: u128 = 0x0180_c200_0000;
 
-/// Where addresses have been seen, by VLAN.
+/// Learned ports of MACs, by VLAN.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Macs {
     seen: BTreeMap<(u128, u128), (Port, Time)>,
 }
 
 impl Macs {
-    /// Learns from a packet and says which ports it goes out of.
+    /// Learns the source of a packet and returns its output ports.
     pub(crate) fn forward(&mut self, now: Time, in_port: Port, packet: &Packet, ports: &BTreeSet<Port>) -> Vec<Port> {
         let vlan = packet.get(Field::VlanVid) & 0xfff;
         let (src, dst) = (packet.get(Field::EthSrc), packet.get(Field::EthDst));
@@ -39,7 +39,7 @@ impl Macs {
     }
 }
 
-/// All ports but the one it came in by.
+/// All ports except the input port.
 pub(crate) fn flood(in_port: Port, ports: &BTreeSet<Port>) -> Vec<Port> {
     ports.iter().copied().filter(|port| *port != in_port).collect()
 }
@@ -50,7 +50,7 @@ mod tests {
     use crate::packet::Arrival;
 
     #[test]
-    fn a_switch_floods_until_it_knows_better_and_forgets() {
+    fn a_switch_floods_until_it_has_learned_the_mac_which_expires() {
         let mut macs = Macs::default();
         let ports = BTreeSet::from([Port(1), Port(2), Port(3)]);
         let packet = |src: u8, dst: u8| {

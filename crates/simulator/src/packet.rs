@@ -16,14 +16,14 @@ pub(crate) use layout::{Layout, Net, Transport};
 
 use layout::u16_at;
 
-/// An Ethernet frame. Any bytes are one; a header that is cut off or wrong is not there.
+/// An Ethernet frame. Any bytes are accepted; a truncated or invalid header counts as absent.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Packet {
     bytes: Vec<u8>,
     layout: Layout,
 }
 
-/// Where the value of a field stands in a frame.
+/// Position of a field in a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Place {
     offset: usize,
@@ -47,14 +47,14 @@ impl Place {
 }
 
 impl Packet {
-    /// Reads a frame.
+    /// Parses the headers of a frame; never fails.
     pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Self {
         let bytes = bytes.into();
         let layout = Layout::of(&bytes);
         Self { bytes, layout }
     }
 
-    /// The frame.
+    /// The bytes of the frame.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -79,7 +79,7 @@ impl Packet {
         if field == Field::ArpOp && value > 0xff { 0 } else { value }
     }
 
-    /// Writes a header field and keeps the checksums as right or wrong as they were; nothing if there is no such header.
+    /// Writes a header field and updates checksums (a wrong one stays wrong); does nothing if there is no such header.
     pub fn set(&mut self, field: Field, value: u128) {
         if self.get(field) == value {
             return;
@@ -138,7 +138,7 @@ impl Packet {
         self.bytes.get(self.layout.l4?..self.layout.end)
     }
 
-    /// Where the field stands, if the packet has it.
+    /// Position of the field, if the packet has it.
     fn place(&self, field: Field) -> Option<Place> {
         let Layout { net, l3, l4, transport, .. } = self.layout;
         let l4 = l4.unwrap_or_default();
@@ -214,8 +214,8 @@ impl Packet {
         first.unwrap_or_default()
     }
 
-    /// The switch writes reserved bits and type together, the type to the first option whichever it read it from, and
-    /// the checksum anew.
+    /// As the switch does: writes reserved bits and type together, the type always to the first option, and computes the
+    /// checksum.
     fn set_nd_extensions(&mut self, place: Place, value: u128) {
         let kind = u128::from(self.nd_options_type());
         if let Some(options) = self.place(Field::NdOptionsType) {
@@ -232,6 +232,7 @@ impl Packet {
         match field {
             Field::Ipv4Src | Field::Ipv4Dst => [network, self.transport_checksum()],
             Field::IpDscp | Field::IpEcn | Field::IpTtl => [network, None],
+            Field::Ipv6Src | Field::Ipv6Dst if self.layout.unsummed => [None, None],
             Field::Ipv6Src | Field::Ipv6Dst => [None, self.transport_checksum()],
             f if f >= Field::Icmpv4Type => [None, self.transport_checksum().or(self.icmp_checksum())],
             _ => [None, None],
@@ -334,9 +335,11 @@ impl Packet {
     /// Writes a field as if the packet were of another protocol: the checksum that is kept right is where that protocol
     /// has one, which may be in the middle of something else.
     pub(crate) fn set_as(&mut self, proto: u8, field: Field, value: u128) {
-        let transport = std::mem::replace(&mut self.layout.transport, Transport::of_proto(proto));
+        let layout = self.layout;
+        // Connection tracking does not look for such headers.
+        self.layout = Layout { transport: Transport::of_proto(proto), unsummed: false, ..layout };
         self.set(field, value);
-        self.layout.transport = transport;
+        self.layout = layout;
     }
 
     /// The packet that an ICMP error quotes.

@@ -1,8 +1,8 @@
-//! The switch: what it knows, and a packet's run through it.
+//! The switch: its state, and the run of a packet through it.
 //!
-//! As in Open vSwitch, a run is made of passes. A pass reads flows and makes a list of what is to be done; then that is
-//! done. What needs the result of doing it (connection tracking, a hash) begins another pass. So a flow that a packet
-//! teaches is seen by its next pass, not by this one, and when a limit is hit nothing of the pass is done.
+//! As in Open vSwitch, a run is made of passes. A pass translates flows to a list of datapath actions, which are then
+//! executed. An action whose result is needed (connection tracking, a hash) begins another pass. So a learned flow applies
+//! to the next pass of the packet, not to this one, and when a limit is hit no action of the pass is executed.
 
 mod execute;
 mod translate;
@@ -23,14 +23,14 @@ use crate::tables::{Tables, Time};
 use crate::trace::{Entry, Reason, Sent, Step, Trace, Verdict};
 use execute::Datapath;
 
-/// How often a pass may search a table.
+/// Maximum number of table lookups in a pass.
 pub(crate) const MAX_RESUBMITS: u32 = 4096;
-/// How deep a pass may go back to tables that are not behind the current one.
+/// Maximum depth of resubmits to the same or an earlier table.
 pub(crate) const MAX_DEPTH: u32 = 64;
-/// How many passes may be nested in the first one.
+/// Maximum number of recirculations.
 pub(crate) const MAX_RECIRCULATIONS: u8 = 6;
 
-/// A switch.
+/// A simulated switch: flows, groups, ports and connections.
 #[derive(Clone, Debug, Default)]
 pub struct Simulator {
     tables: Arc<Tables>,
@@ -41,12 +41,12 @@ pub struct Simulator {
     choice: Choice,
 }
 
-/// One of several ways that a packet may take.
+/// One of the possible results for a packet, depending on the buckets of select groups.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The way.
+    /// The path of the packet.
     pub trace: Trace,
-    /// The switch after it.
+    /// The switch after the packet.
     pub after: Simulator,
 }
 
@@ -56,7 +56,7 @@ struct Run<'a> {
     now: Time,
     steps: Vec<Step>,
     sent: Vec<Sent>,
-    /// Why the packet did not leave, as far as is known.
+    /// Why the packet was dropped, as far as known.
     reason: Option<Reason>,
     picks: Vec<Pick>,
     /// Places among the candidates that select groups take, in this order, before the switch's own choice counts.
@@ -80,41 +80,41 @@ impl Simulator {
         switch
     }
 
-    /// With these ports and no others: output elsewhere fails, and NORMAL and FLOOD know where to go.
+    /// Limits the switch to these ports: output to others fails, and NORMAL and FLOOD use them.
     #[must_use]
     pub fn with_ports(mut self, ports: impl IntoIterator<Item = Port>) -> Self {
         self.ports = Some(ports.into_iter().collect());
         self
     }
 
-    /// With this choice of buckets.
+    /// Sets which buckets select groups take.
     #[must_use]
     pub fn with_choice(mut self, choice: Choice) -> Self {
         self.choice = choice;
         self
     }
 
-    /// The flows, those that were learned included.
+    /// The flows, including learned ones.
     pub fn tables(&self) -> &Tables {
         &self.tables
     }
 
-    /// The connections.
+    /// The state of connection tracking.
     pub fn conntrack(&self) -> &Conntrack {
         &self.conntrack
     }
 
-    /// The connections, to flush some.
+    /// The state of connection tracking, to flush connections.
     pub fn conntrack_mut(&mut self) -> &mut Conntrack {
         &mut self.conntrack
     }
 
-    /// Changes flows.
+    /// Applies a flow-mod at time `now`.
     pub fn flow_mod(&mut self, now: Time, flow_mod: &FlowMod) {
         Arc::make_mut(&mut self.tables).apply(now, flow_mod);
     }
 
-    /// Changes groups; flows that use a group that goes, go too.
+    /// Applies a group-mod; flows that use a deleted group are deleted too.
     pub fn group_mod(&mut self, group_mod: &GroupMod) {
         Arc::make_mut(&mut self.groups).apply(group_mod);
         if let GroupMod::Delete(id) = group_mod {
@@ -122,17 +122,17 @@ impl Simulator {
         }
     }
 
-    /// Says whether the link of a port is up.
+    /// Sets whether the link of a port is up.
     pub fn set_port(&mut self, port: Port, up: bool) {
         Arc::make_mut(&mut self.groups).set_port(port, up);
     }
 
-    /// Runs a packet; `now` never goes back.
+    /// Runs a packet; `now` must not decrease.
     pub fn run(&mut self, now: Time, arrival: &Arrival) -> Trace {
         self.run_script(now, arrival, &[]).0
     }
 
-    /// Runs a packet on every way that select groups may send it, each on a switch of its own.
+    /// Runs a packet once for every combination of buckets, each on a copy of the switch.
     pub fn explore(&self, now: Time, arrival: &Arrival) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
         let mut scripts = vec![Vec::new()];

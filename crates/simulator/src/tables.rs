@@ -1,4 +1,4 @@
-//! The flow tables: which flow a packet meets, and how flows come and go.
+//! The flow tables: lookup, changes and timeouts of flows.
 //!
 //! Flows that look at the same bits are kept together and found by the values of these bits, so a lookup costs a search
 //! for each set of bits, not for each flow. Where two flows of one priority match, OpenFlow leaves open which one wins.
@@ -58,7 +58,7 @@ struct Entry {
     conjunctive: bool,
 }
 
-/// What tells a flow from another.
+/// The identity of a flow.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Key {
     table: u8,
@@ -83,7 +83,7 @@ impl BitSet {
 }
 
 impl Tables {
-    /// No flows.
+    /// A switch without any flows.
     pub fn new() -> Self {
         Self::default()
     }
@@ -103,8 +103,13 @@ impl Tables {
         self.put(entry);
     }
 
-    /// Changes the flow with the same table, priority and match, or adds it if there is none: what `learn` does.
-    pub fn learn(&mut self, now: Time, flow: Flow) {
+    /// Changes the flow with the same table, priority and match, or adds it if there is none: what `learn` does. With `limit`
+    /// flows of its cookie in the table it does neither; 0 is no limit.
+    pub fn learn(&mut self, now: Time, flow: Flow, limit: u32) {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        if limit != 0 && self.count(flow.table, flow.cookie) >= limit {
+            return;
+        }
         let key = Key::of(&flow);
         match self.entry(&key) {
             None => self.add(now, flow),
@@ -117,7 +122,7 @@ impl Tables {
         }
     }
 
-    /// Does what a flow mod says.
+    /// Applies a flow-mod as the switch does.
     pub fn apply(&mut self, now: Time, flow_mod: &FlowMod) {
         let FlowMod { command, flow, cookie_mask, .. } = flow_mod;
         let strict = matches!(command, FlowCommand::ModifyStrict | FlowCommand::DeleteStrict);
@@ -144,7 +149,7 @@ impl Tables {
         }
     }
 
-    /// Removes every flow that uses a group, as the switch does when the group goes.
+    /// Removes every flow that uses a group, as the switch does when the group is deleted.
     pub fn remove_users_of_group(&mut self, group: u32) {
         let uses = |action: &Action| matches!(action, Action::Group(id) if group == *id || group == ALL_GROUPS);
         let users: Vec<Key> =
@@ -154,7 +159,7 @@ impl Tables {
         }
     }
 
-    /// Removes flows whose time is over, and returns them.
+    /// Removes expired flows, and returns them.
     pub fn expire(&mut self, now: Time) -> Vec<Arc<Flow>> {
         let over = |since: Time, timeout: u16| timeout != 0 && now >= since + Duration::from_secs(u64::from(timeout));
         let dead: Vec<Key> = self
@@ -187,7 +192,7 @@ impl Tables {
     }
 
     /// How many flows of a table have a cookie; what a limit on learning counts.
-    pub fn count(&self, table: u8, cookie: u64) -> usize {
+    fn count(&self, table: u8, cookie: u64) -> usize {
         self.flows().filter(|flow| flow.table == table && flow.cookie == cookie).count()
     }
 
@@ -195,7 +200,7 @@ impl Tables {
         !self.timed.is_empty()
     }
 
-    /// Notes that a packet met the flow.
+    /// Refreshes the idle timeout of a flow.
     pub(crate) fn touch(&mut self, now: Time, flow: &Flow) {
         let key = Key::of(flow);
         if self.timed.contains(&key)
@@ -205,7 +210,7 @@ impl Tables {
         }
     }
 
-    /// Flows that a request to change or delete means.
+    /// Flows that a modify or delete request matches.
     fn chosen(&self, wanted: &Flow, cookie_mask: u64, strict: bool) -> Vec<Key> {
         let chosen = |flow: &&Arc<Flow>| {
             let same = flow.table == wanted.table && flow.priority == wanted.priority && flow.matches == wanted.matches;
@@ -298,7 +303,7 @@ impl Tables {
         Some(removed)
     }
 
-    /// What a flow taught goes with it, unless another one teaches the same.
+    /// Removes learned flows (`delete_learned`), unless another flow learns with the same cookie.
     fn forget_lessons(&mut self, flow: &Flow) {
         for (cookie, table) in teaches(flow) {
             let left = self.teachers.entry((cookie, table)).or_default();

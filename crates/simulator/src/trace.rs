@@ -1,4 +1,4 @@
-//! The way a packet took: what a person reads, and what a test compares.
+//! Traces of packets, for display and for comparison in tests.
 
 mod text;
 
@@ -16,45 +16,45 @@ use crate::fields::{CtFields, Tunnel};
 use crate::groups::Pick;
 use crate::packet::{Arrival, Packet};
 
-/// The way a packet took, and its end.
+/// The path of a packet, and its verdict.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trace {
-    /// The packet as it came in.
+    /// The packet on arrival.
     pub arrival: Arrival,
-    /// The tables it met, in order.
+    /// The table lookups, in order.
     pub steps: Vec<Step>,
-    /// What became of it.
+    /// Whether the packet was sent or dropped.
     pub verdict: Verdict,
-    /// The buckets that select groups took, in order.
+    /// The buckets of select groups, in order.
     pub picks: Vec<Pick>,
 }
 
-/// What became of a packet.
+/// Whether a packet was sent or dropped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It left, once or more often.
+    /// Output one or more times.
     Sent(Vec<Sent>),
-    /// It did not.
+    /// No output, for this reason.
     Dropped(Reason),
 }
 
-/// A packet that left.
+/// A packet that the switch sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Sent {
-    /// Out of a port.
+    /// Sent out of a port.
     Output {
-        /// The port; `NORMAL` if the simulator was not told what ports there are.
+        /// The port; `NORMAL` if the simulator has no list of ports.
         port: Port,
-        /// The packet.
+        /// The packet on output.
         packet: Packet,
-        /// What a tunnel port puts on.
+        /// Metadata with which a tunnel port encapsulates.
         tunnel: Tunnel,
     },
-    /// To the controller.
+    /// To the controller (packet-in).
     Controller {
-        /// How, with reason and user data.
+        /// The controller action, with reason and userdata.
         how: Controller,
-        /// The packet.
+        /// The packet on output.
         packet: Packet,
         /// The table of the flow that sent it.
         table: u8,
@@ -63,7 +63,7 @@ pub enum Sent {
     },
 }
 
-/// Why a packet did not leave.
+/// Why a packet was dropped.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum Reason {
     /// A table has no flow for it.
@@ -75,13 +75,13 @@ pub enum Reason {
     /// The actions of its flows came to an end.
     #[error("no action sends it out")]
     NoOutput,
-    /// It would leave by the port it came in by, which only IN_PORT does.
+    /// Output to the input port, which only IN_PORT does.
     #[error("output to port {0}, by which it came in")]
     OutputToInPort(Port),
-    /// It would leave by a port that is not there.
+    /// Output to a port that does not exist.
     #[error("there is no port {0}")]
     NoPort(Port),
-    /// A flow names a group that is not there.
+    /// A flow uses a group that does not exist.
     #[error("there is no group {0}")]
     NoGroup(u32),
     /// No bucket of a group is alive and has a weight.
@@ -96,33 +96,33 @@ pub enum Reason {
     /// The packet went through connection tracking or a hash more often than the datapath allows.
     #[error("more than {} recirculations", crate::run::MAX_RECIRCULATIONS)]
     TooManyRecirculations,
-    /// Its time to live is over.
+    /// The TTL of the packet expired.
     #[error("time to live is over")]
     TtlExpired,
-    /// A flow does what this simulator does not know.
+    /// A flow has an action that is not simulated.
     #[error("table {0} has an action that is not simulated")]
     NotSimulated(u8),
 }
 
-/// How a packet came to a table.
+/// How a packet got to a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Entry {
-    /// From a port.
+    /// From its input port.
     Start,
-    /// From another table.
+    /// By a resubmit of another flow.
     Resubmit,
-    /// Out of the connection tracker.
+    /// Recirculated by the connection tracker.
     Tracked(CtFields),
 }
 
-/// One table that the packet met.
+/// One table lookup of the packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// How many tables are waiting for this one.
+    /// Depth of nested resubmits.
     pub depth: usize,
-    /// How the packet came here.
+    /// How the packet got to this table.
     pub entry: Entry,
-    /// The table.
+    /// Number of the table.
     pub table: u8,
     /// The flow that matched.
     pub flow: Option<Arc<Flow>>,
@@ -130,11 +130,11 @@ pub struct Step {
     pub conjunction: Option<u32>,
     /// The switch might have taken another flow of the same priority.
     pub tie: bool,
-    /// What it did.
+    /// Effects of the flow, in order.
     pub did: Vec<Did>,
 }
 
-/// Something a flow did.
+/// An effect of a flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Did {
     /// Changed a field to this value.
@@ -147,23 +147,23 @@ pub enum Did {
     Bucket(Pick),
     /// Sent the packet through the connection tracker.
     Ct {
-        /// The zone.
+        /// Conntrack zone of the action.
         zone: u16,
-        /// Whether it is remembered.
+        /// Whether the connection is committed.
         commit: bool,
-        /// Whether it is translated.
+        /// Whether the action has a `nat` argument.
         nat: bool,
-        /// Where it goes on.
+        /// The table where the packet continues.
         table: Option<u8>,
     },
-    /// Learned a flow.
+    /// Learned or refreshed this flow.
     Learned(Arc<Flow>),
-    /// Failed.
+    /// An action failed for this reason.
     Failed(Reason),
 }
 
 impl Trace {
-    /// The packets that left by ports, in order.
+    /// The packets sent to ports, in order.
     pub fn outputs(&self) -> impl Iterator<Item = (Port, &Packet)> {
         let sent: &[Sent] = match &self.verdict {
             Verdict::Sent(sent) => sent,
@@ -175,7 +175,7 @@ impl Trace {
         })
     }
 
-    /// Whether some table had two flows that the switch might have taken.
+    /// Whether a table had two matching flows of equal priority.
     pub fn is_ambiguous(&self) -> bool {
         self.steps.iter().any(|step| step.tie)
     }

@@ -1,13 +1,13 @@
-//! How a program of the house is watched.
+//! Observability of the programs: logs, metrics, and an HTTP server for probes.
 //!
-//! *Role.* [`log`] sets up structured logs; [`metrics`] writes what Prometheus reads; [`server`] answers questions over HTTP: is it
-//! healthy, is it ready, its metrics, and whatever else the program has to tell.
+//! *Role.* [`log`] sets up structured logs; [`metrics`] renders Prometheus metrics; [`server`] serves health, readiness,
+//! metrics and further read-only paths of a program over HTTP.
 //!
-//! *Invariants.* The server listens on loopback, unless it is opened to everybody, as for load balancers. Health and readiness
-//! are open to whoever is on the machine, as a kubelet's probes carry no token; everything else asks for the token in a file
-//! that only root can read.
+//! *Invariants.* The server listens on loopback and requires the token in a file that only root can read, except for health
+//! and readiness: a kubelet's probes carry no token. A server for load balancer health checks ([`server::Server::open`])
+//! listens on any address, without a token.
 //!
-//! *Not here.* What there is to tell: the programs know. The API of the controller, which others than the machine's own reach.
+//! *Not here.* The content of answers and metrics (the programs), and the API of the controller, which is remote.
 
 pub mod log;
 pub mod metrics;

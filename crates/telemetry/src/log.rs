@@ -6,28 +6,28 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt, registry};
 
-/// How a line looks.
+/// Output format of log lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Format {
     /// For people: `time level target: message key=value`.
     #[default]
     Text,
-    /// For programs: a JSON object a line.
+    /// For programs: one JSON object per line.
     Json,
 }
 
-/// Why there are no logs.
+/// Logging cannot be set up.
 #[derive(Debug, Error)]
 pub enum LogError {
-    /// The filter makes no sense.
-    #[error("`{0}` is no level of the log: give one such as `info`, or `info,ovs=debug`")]
+    /// The filter is not a level or a list of levels.
+    #[error("`{0}` is not a log level: use one such as `info`, or `info,ovs=debug`")]
     Filter(String),
-    /// Somebody else has set up logs.
-    #[error("logs have been set up already")]
+    /// Logging was set up before; it is global.
+    #[error("logging is already set up")]
     Twice,
 }
 
-/// Sets up logs for the whole program. `filter` is a level, or a list of levels by target.
+/// Sets up logging for the whole program. `filter` is a level, or a list of levels by target.
 pub fn init(filter: &str, format: Format) -> Result<(), LogError> {
     let levels: Targets = filter.parse().map_err(|_| LogError::Filter(filter.to_owned()))?;
     let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(false);

@@ -1,27 +1,27 @@
-//! Metrics, in the text that Prometheus reads (its format 0.0.4).
+//! Metrics in the Prometheus text format, version 0.0.4.
 //!
-//! Written here because the names are Antrea's, for the sake of everybody's dashboards: counters among them are called `..._count`,
-//! and the official crate would call them `..._count_total`.
+//! Not the official crate, because metrics keep Antrea's names so that existing dashboards work: some counters are named
+//! `..._count`, which the crate would rename to `..._count_total`.
 
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a number means.
+/// Prometheus metric type of a family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// It goes up and down.
+    /// May go up and down.
     Gauge,
-    /// It only grows.
+    /// Never decreases while the program runs.
     Counter,
 }
 
-/// A page of metrics, a family after the other.
+/// A page of metric families.
 #[derive(Debug, Default)]
 pub struct Page(String);
 
 impl Page {
-    /// A family of numbers: its name, what it is, and a number for each set of labels.
+    /// Adds a family: its name, its help text, and a value for each set of labels.
     pub fn family<'a, V: Display>(
         &mut self,
         kind: Kind,
@@ -38,12 +38,12 @@ impl Page {
         }
     }
 
-    /// A single number.
+    /// Adds a family with a single value and no labels.
     pub fn number(&mut self, kind: Kind, (name, help): (&str, &str), value: impl Display) {
         self.family(kind, (name, help), [(&[][..], value)]);
     }
 
-    /// A distribution, for each set of labels.
+    /// Adds a histogram for each set of labels.
     pub fn histogram<'a>(
         &mut self,
         (name, help): (&str, &str),
@@ -63,7 +63,7 @@ impl Page {
         }
     }
 
-    /// The page.
+    /// The rendered text of the page.
     pub fn finish(self) -> String {
         self.0
     }
@@ -84,23 +84,23 @@ fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// How often something took how long, in milliseconds.
+/// Distribution of durations, in milliseconds.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
-    /// One more than there are bounds: the last is for what is beyond them.
+    /// One more than there are bounds: the last counts values above all of them.
     counts: Vec<AtomicU64>,
     sum: AtomicU64,
 }
 
 impl Histogram {
-    /// A distribution with these upper bounds, in milliseconds, ascending.
+    /// An empty histogram with these upper bounds, in milliseconds, ascending.
     pub fn new(bounds: &'static [u64]) -> Self {
         let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
         Self { bounds, counts, sum: AtomicU64::new(0) }
     }
 
-    /// It took so long.
+    /// Adds one duration to the distribution.
     pub fn observe(&self, took: Duration) {
         let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let place = self.bounds.iter().position(|bound| millis <= *bound).unwrap_or(self.bounds.len());

@@ -46,7 +46,7 @@ impl Host {
             netns.add_address("eth0", address)?;
         }
         if !nic.addresses.iter().any(|address| address.contains(':')) {
-            // Without IPv6 the kernel shall not send what nobody asked for: tests count packets.
+            // Without IPv6 the kernel must not send router solicitations: tests count packets.
             netns.ip(["link", "set", "dev", "eth0", "addrgenmode", "none"])?;
         }
         netns.link_up("eth0")?;

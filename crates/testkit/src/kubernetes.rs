@@ -24,23 +24,23 @@ use daemon::Daemon;
 use etcd::Etcd;
 pub use programs::program;
 
-/// The API server needs some seconds of processor time to start, and tests share the processors.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The API server needs some seconds of CPU time to start, and tests share the CPUs.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// A port that was free may be taken before the daemon gets to it.
 const ATTEMPTS: usize = 3;
 
-/// What to start, and how.
+/// Options of a control plane.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The address of this machine where the API server listens.
+    /// The local address where the API server listens.
     pub listen: IpAddr,
     /// The controllers of kube-controller-manager, in its own words (`*`, `-nodelifecycle`); without any, it isn't started.
     pub controllers: Vec<String>,
-    /// Whether kube-scheduler runs.
+    /// Whether to start kube-scheduler.
     pub scheduler: bool,
-    /// Where the Pod CIDRs of Nodes come from; empty for none.
+    /// Range of the Pod CIDRs of Nodes; empty for none.
     pub pod_cidrs: String,
-    /// Where ClusterIPs come from.
+    /// Range from which ClusterIPs are allocated.
     pub service_cidrs: String,
     /// Further flags of kube-apiserver.
     pub apiserver_flags: Vec<String>,
@@ -65,7 +65,7 @@ impl Default for Options {
 /// All methods take `&self`; [`ControlPlane::shared`] is one for all the tests of a binary.
 #[derive(Debug)]
 pub struct ControlPlane {
-    // The order is the order of the end: first the daemons, then their files.
+    // Fields are dropped in this order: first the daemons, then their files.
     daemons: Vec<Daemon>,
     etcd: Etcd,
     address: SocketAddr,
@@ -95,7 +95,7 @@ impl ControlPlane {
         }
     }
 
-    /// The one of this process, started with the default options by whoever asks first. It ends with the process.
+    /// The control plane of this process, started with the default options by the first call. It ends with the process.
     pub fn shared() -> Result<&'static Self> {
         static SHARED: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
         let shared = SHARED.get_or_init(|| Self::start(Options::default()).map_err(|error| format!("{error:#}")));
@@ -123,12 +123,12 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    /// Where the API is, such as `https://127.0.0.1:40123`.
+    /// URL of the API, such as `https://127.0.0.1:40123`.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
-    /// The certificate of the authority behind the API server's, in PEM.
+    /// The CA certificate of the API server, in PEM.
     pub fn ca(&self) -> Result<String> {
         self.read("ca.crt")
     }
@@ -138,7 +138,7 @@ impl ControlPlane {
         Ok((self.read("admin.crt")?, self.read("admin.key")?))
     }
 
-    /// A file for `kubectl` and other clients, with all that it needs inside; its user may do everything.
+    /// A self-contained kubeconfig of an administrator.
     pub fn kubeconfig(&self) -> PathBuf {
         self.file("admin.kubeconfig")
     }
@@ -160,7 +160,7 @@ impl ControlPlane {
         command
     }
 
-    /// Forgets all revisions but the current one, as the API server does every five minutes.
+    /// Compacts etcd to the current revision, as the API server does every five minutes.
     pub fn compact(&self) -> Result<()> {
         self.etcd.compact()
     }
@@ -170,7 +170,7 @@ impl ControlPlane {
         self.started_in
     }
 
-    /// The memory that each daemon holds, in bytes.
+    /// Resident memory of each daemon, in bytes.
     pub fn memory(&self) -> Result<Vec<(&'static str, u64)>> {
         let all = [self.etcd.daemon()].into_iter().chain(&self.daemons);
         all.map(|daemon| Ok((daemon.name(), daemon.rss()?))).collect()
@@ -209,12 +209,12 @@ impl ControlPlane {
             ("authorization-mode", "Node,RBAC".into()),
             ("allow-privileged", "true".into()),
             ("profiling", "false".into()),
-            // The last requests may be watches, which nobody is going to end.
+            // The last requests may be watches, which never end.
             ("shutdown-delay-duration", "0s".into()),
         ];
         let mut command = Command::new(program("kube-apiserver"));
         command.args(flags.map(|(flag, value)| format!("--{flag}={value}"))).args(&options.apiserver_flags);
-        let apiserver = Daemon::start("kube-apiserver", command, self.dir.path(), PATIENCE, || {
+        let apiserver = Daemon::start("kube-apiserver", command, self.dir.path(), START_TIMEOUT, || {
             Daemon::listens(self.address)
                 && self.kubectl(["get", "--raw", "/readyz"]).is_ok_and(|answer| answer == "ok")
         })?;
@@ -243,11 +243,11 @@ impl ControlPlane {
         }
         let mut command = Command::new(program("kube-controller-manager"));
         command.args(flags.iter().map(|(flag, value)| format!("--{flag}={value}")));
-        // It has done its first work when the account that every Pod needs is there.
+        // It is ready when the ServiceAccount that every Pod needs exists.
         let works = || self.kubectl(["get", "serviceaccount", "--namespace=default", "default"]).is_ok();
         let accounts = options.controllers.iter().any(|name| name == "*" || name.starts_with("serviceaccount"));
         let manager =
-            Daemon::start("kube-controller-manager", command, self.dir.path(), PATIENCE, || !accounts || works())?;
+            Daemon::start("kube-controller-manager", command, self.dir.path(), START_TIMEOUT, || !accounts || works())?;
         self.daemons.push(manager);
         Ok(())
     }
@@ -256,7 +256,7 @@ impl ControlPlane {
         let mut command = Command::new(program("kube-scheduler"));
         command.arg(format!("--kubeconfig={}", self.file("scheduler.kubeconfig").display()));
         command.args(["--secure-port=0", "--leader-elect=false"]);
-        let scheduler = Daemon::start("kube-scheduler", command, self.dir.path(), PATIENCE, || true)?;
+        let scheduler = Daemon::start("kube-scheduler", command, self.dir.path(), START_TIMEOUT, || true)?;
         self.daemons.push(scheduler);
         Ok(())
     }
@@ -290,7 +290,7 @@ impl ControlPlane {
     }
 }
 
-/// An address with a port that nobody listens at now.
+/// An address with a port that is free now.
 fn free_address(ip: IpAddr) -> Result<SocketAddr> {
     let listener = TcpListener::bind((ip, 0)).with_context(|| format!("no free port at {ip}"))?;
     Ok(listener.local_addr()?)

@@ -1,4 +1,4 @@
-//! What is promised about the end of things: panics, killed test processes, threads that end before their fixture.
+//! Cleanup after panics, killed test processes, and threads that end before their fixture.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use nix::unistd::gettid;
 use crate::wait::{PATIENCE, until};
 use crate::{Ovs, Process, scratch};
 
-/// Set for the copy of this test binary that is going to be killed.
+/// Set for the copy of this test binary that will be killed.
 const VICTIM: &str = "TESTKIT_VICTIM";
 
-/// Whether the process exists, and is more than an entry in the table of processes that nobody has reaped yet.
+/// Whether the process exists and is not a zombie.
 fn runs(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))

@@ -1,10 +1,12 @@
-//! The short version of a fuzzer, the same in each run: inputs that are kept, and inputs that are almost these.
+//! A short, deterministic fuzzer: stored inputs and mutations of them.
 
 use std::fs;
 use std::panic::catch_unwind;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
+
+use crate::dice::Dice;
 
 /// Checks a fuzz property, which panics where it does not hold: on what `fuzz/seeds` and `fuzz/regressions` keep for
 /// `target`, on `more` inputs, and on `count` of all these with a few bytes changed or one of `tokens` put in.
@@ -25,9 +27,9 @@ pub fn check_property(
     for input in &inputs {
         run(check, input)?;
     }
-    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    let mut dice = Dice::new(0);
     for _ in 0..count {
-        if let Some(input) = inputs.get(dice.roll(inputs.len())) {
+        if let Some(input) = inputs.get(dice.below(inputs.len())) {
             run(check, &mutate(&mut dice, input, tokens))?;
         }
     }
@@ -52,41 +54,25 @@ fn files(dir: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     Ok(files)
 }
 
-/// A small generator of numbers.
-struct Dice(u64);
-
-impl Dice {
-    /// A number below `below`, which counts as 1 at least.
-    fn roll(&mut self, below: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).unwrap_or_default() % below.max(1)
-    }
-
-    fn byte(&mut self) -> u8 {
-        u8::try_from(self.roll(256)).unwrap_or_default()
-    }
-}
-
-fn mutate(dice: &mut Dice, input: &[u8], tokens: &[&[u8]]) -> Vec<u8> {
+/// The input with a few bytes changed, moved, or cut out, or one of `tokens` put in.
+pub fn mutate(dice: &mut Dice, input: &[u8], tokens: &[&[u8]]) -> Vec<u8> {
     let mut bytes = input.to_vec();
-    for _ in 0..=dice.roll(4) {
-        let at = dice.roll(bytes.len() + 1);
-        let to = (at + dice.roll(20)).min(bytes.len());
+    for _ in 0..=dice.below(4) {
+        let at = dice.below(bytes.len() + 1);
+        let to = (at + dice.below(20)).min(bytes.len());
         let piece = bytes.get(at..to).unwrap_or_default().to_vec();
-        match dice.roll(6) {
+        match dice.below(6) {
             0 => drop(bytes.drain(at..to)),
             1 => {
-                let at = dice.roll(bytes.len() + 1);
+                let at = dice.below(bytes.len() + 1);
                 bytes.splice(at..at, piece);
             }
             2 if !tokens.is_empty() => {
-                let token = tokens.get(dice.roll(tokens.len())).copied().unwrap_or_default();
+                let token = tokens.get(dice.below(tokens.len())).copied().unwrap_or_default();
                 bytes.splice(at..at, token.iter().copied());
             }
             choice => {
-                let (random, bit) = (dice.byte(), 1 << dice.roll(8));
+                let (random, bit) = (dice.byte(), 1 << dice.below(8));
                 if let Some(byte) = bytes.get_mut(at) {
                     *byte = if choice < 4 { random } else { *byte ^ bit };
                 }

@@ -20,9 +20,9 @@ use crate::process::run;
 pub struct Netns(Arc<File>);
 
 impl Netns {
-    /// Makes an empty namespace, with the loopback interface up.
+    /// Creates an empty namespace, with the loopback interface up.
     pub fn new() -> Result<Self> {
-        // The thread takes the namespace as its own, hands over the file that stands for it, and ends.
+        // The thread enters the new namespace, returns a file of it, and ends.
         let make = || -> Result<File> {
             unshare(CloneFlags::CLONE_NEWNET)?;
             Ok(File::open("/proc/thread-self/ns/net")?)
@@ -87,7 +87,7 @@ impl Netns {
         run(self.command("ethtool").args(["-K", link]).args(offloads), None).map(drop)
     }
 
-    /// From now on the kernel here does not see what arrives at `link`; a packet socket (OVS, tcpdump) still does.
+    /// Drops all packets that arrive at `link` before the kernel's stack; packet sockets (OVS, tcpdump) still receive them.
     pub fn drop_ingress(&self, link: &str) -> Result<()> {
         let hook = format!("type filter hook ingress device \"{link}\" priority -500; policy drop;");
         let rules = format!("add table netdev testkit; add chain netdev testkit in-{link} {{ {hook} }}");
@@ -95,14 +95,14 @@ impl Netns {
     }
 }
 
-/// Makes a virtual cable: `name_a` in the namespace `a`, `name_b` in `b`; both ends are down.
+/// Creates a veth pair: `name_a` in the namespace `a`, `name_b` in `b`; both ends are down.
 pub fn veth_pair(a: &Netns, name_a: &str, b: &Netns, name_b: &str) -> Result<()> {
     let other = b.path();
     let args = ["link", "add", "name", name_a, "type", "veth", "peer", "name", name_b, "netns"];
     a.ip(args.into_iter().map(OsStr::new).chain([other.as_os_str()])).map(drop)
 }
 
-/// Runs `work` in a thread of its own, whose namespace nobody else sees; a panic goes on in the caller.
+/// Runs `work` in a new thread, so that the namespace of other threads does not change; a panic continues in the caller.
 fn in_a_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(|panic| resume_unwind(panic)))
 }
@@ -140,7 +140,7 @@ mod tests {
         assert!(b.ip(["link"]).unwrap().contains("to-a@"));
         drop(b);
         let gone = || (!a.ip(["link"]).unwrap().contains("to-b")).then_some(());
-        until("the end of the other side of the cable", PATIENCE, gone).unwrap();
+        until("the removal of the other end of the veth pair", PATIENCE, gone).unwrap();
     }
 
     #[test]

@@ -21,7 +21,7 @@ use daemon::Daemon;
 /// All methods take `&self`, so one sandbox can be shared by the tests of a binary in a `OnceLock` or `LazyLock`.
 #[derive(Debug)]
 pub struct Ovs {
-    // The order is the order of the end: first the daemons, then their files.
+    // Fields are dropped in this order: first the daemons, then their files.
     vswitchd: Daemon,
     ovsdb: Daemon,
     home: Home,
@@ -104,7 +104,7 @@ impl Ovs {
         self.ovsdb.pid()
     }
 
-    /// The memory that ovs-vswitchd holds, in bytes.
+    /// Resident memory of ovs-vswitchd, in bytes.
     pub fn vswitchd_rss(&self) -> Result<u64> {
         self.vswitchd.rss()
     }
@@ -118,7 +118,7 @@ impl Ovs {
         let mut command = self.home.command("ovs-vswitchd");
         command.arg("--disable-system").args(dummy).arg(format!("unix:{}", self.db_socket().display()));
         self.vswitchd.start(&self.home, command)?;
-        // ovs-vsctl returns when ovs-vswitchd has carried out a configuration that is at least as new as this change.
+        // ovs-vsctl returns when ovs-vswitchd has applied a configuration that is at least as new as this change.
         let started = format!("external_ids:testkit-vswitchd={}", self.vswitchd_pid()?);
         self.vsctl(["set", "Open_vSwitch", ".", &started])
             .with_context(|| format!("ovs-vswitchd does not set itself up\n{}", self.vswitchd.story(&self.home)))

@@ -27,7 +27,7 @@ impl Process {
         Ok(Self { child })
     }
 
-    /// The process id.
+    /// Process id, valid until the process is reaped.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -37,12 +37,12 @@ impl Process {
         &mut self.child
     }
 
-    /// How the process ended, or nothing while it runs.
+    /// Exit status, or `None` while it runs.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// The memory that the process holds, in bytes.
+    /// Resident memory in bytes.
     pub fn rss(&self) -> Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -59,12 +59,12 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Only a child which somebody else has reaped gives an error here, and then there is nothing left to kill.
+        // An error here means that the child was reaped elsewhere, and there is nothing left to kill.
         let _ = self.kill();
     }
 }
 
-/// Runs a command to its end. Success gives its standard output; failure an error with the command and what it said.
+/// Runs a command to its end. Success gives its standard output; failure an error with the command and its output.
 pub fn run(command: &mut Command, input: Option<&str>) -> Result<String> {
     let what = describe(command);
     let output = output(command, input).with_context(|| format!("cannot run `{what}`"))?;
@@ -104,7 +104,7 @@ static SPAWNER: LazyLock<Sender<Job>> = LazyLock::new(|| {
     thread::spawn(move || {
         for mut job in queue {
             die_with_this_process(&mut job.command);
-            // The one who asked may have gone; then the child is dropped, but nobody who asks ever goes.
+            // Sending fails only if the caller is gone, which then drops the child; callers always wait.
             let _ = job.reply.send(job.command.spawn());
         }
     });

@@ -1,4 +1,4 @@
-//! Temporary directories which are gone after the test, and after the next one if the test was killed.
+//! Temporary directories, removed after the test, or by the next test if the process was killed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -16,7 +16,7 @@ const LONGEST_DIR: usize = 107 - 40;
 pub struct Scratch(TempDir);
 
 impl Scratch {
-    /// Makes an empty directory. The first call of a process also removes what killed processes have left.
+    /// Creates an empty directory. The first call of a process also removes directories of killed processes.
     pub fn new() -> Result<Self> {
         static SWEEP: Once = Once::new();
         SWEEP.call_once(sweep);
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sweep_takes_the_directories_of_dead_processes_only() {
+    fn the_sweep_removes_directories_of_dead_processes_only() {
         let mine = Scratch::new().unwrap();
         let mut child = process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// Long enough for anything that works, even on a loaded machine; only what is broken takes this long.
+/// Default timeout: long enough for any working operation, even on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Asks `condition` again and again until it gives a value, which is returned; fails after `timeout`, naming `what`.
+/// Polls `condition` until it returns a value, which is returned; fails after `timeout`, naming `what`.
 ///
-/// The condition is asked at least once, and once more when the time is up. A condition that finds out that it can never
-/// hold gives `Some(Err(..))`, and the caller writes `until(..)??`.
+/// The condition is polled at least once, and once more after the timeout. A condition that can never become true
+/// returns `Some(Err(..))`, and the caller writes `until(..)??`.
 pub fn until<T>(what: impl Display, timeout: Duration, mut condition: impl FnMut() -> Option<T>) -> Result<T> {
     let start = Instant::now();
     let mut pause = FIRST_PAUSE;
@@ -32,8 +32,8 @@ pub fn until<T>(what: impl Display, timeout: Duration, mut condition: impl FnMut
     }
 }
 
-/// Does nothing for this long: for a load with a rhythm, not to wait for anything. Parking would not do: a thread that was
-/// woken before goes on at once.
+/// Sleeps for this long: for periodic load, not to wait for a condition. Parking is not enough: a thread that was unparked
+/// before returns at once.
 pub fn rest(time: Duration) {
     #[expect(clippy::disallowed_methods, reason = "this is the one place where tests sleep")]
     thread::sleep(time);
@@ -55,16 +55,16 @@ mod tests {
     }
 
     #[test]
-    fn giving_up_says_what_was_waited_for_and_how_long() {
+    fn a_timeout_names_the_condition_and_the_duration() {
         let error = until("a miracle", Duration::from_millis(20), || None::<()>).unwrap_err();
         let text = error.to_string();
-        // How long it was depends on who else needs the processor.
+        // The duration depends on the load of the machine.
         let waited = text.strip_prefix("waited ").and_then(|rest| rest.strip_suffix(" s in vain for a miracle"));
         assert!(waited.is_some_and(|seconds| seconds.parse::<f64>().is_ok()), "{text}");
     }
 
     #[test]
-    fn a_thread_that_was_woken_before_rests_all_the_same() {
+    fn a_thread_that_was_unparked_before_still_sleeps() {
         let (start, time) = (Instant::now(), Duration::from_millis(20));
         thread::current().unpark();
         rest(time);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn without_any_time_the_condition_is_still_asked_once() {
+    fn with_a_timeout_of_zero_the_condition_is_polled_once() {
         assert_eq!(until("now", Duration::ZERO, || Some(1)).unwrap(), 1);
     }
 }

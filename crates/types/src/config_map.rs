@@ -1,4 +1,4 @@
-//! ConfigMaps.
+//! ConfigMaps: configuration and CA certificates.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use serde::Deserialize;
 
 use crate::meta::Metadata;
 
-/// A ConfigMap.
+/// A ConfigMap, without its binary data.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConfigMap {
-    /// Name and namespace.
+    /// Name and namespace of the ConfigMap.
     pub metadata: Metadata,
-    /// Its texts.
+    /// Text values by key.
     pub data: BTreeMap<String, String>,
 }

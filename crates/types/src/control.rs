@@ -1,10 +1,10 @@
-//! What the controller tells a Node: groups of Pods, the policies that use them, and how they change.
+//! What the controller sends to a Node: groups of Pods, the policies that use them, and their changes.
 //!
-//! A Node holds three kinds of things: AppliedToGroups with its own Pods, AddressGroups with everybody's, and the policies that
-//! apply to its Pods; and it knows which of its Pods have been looked at. It is told of them in batches; what a batch says holds when all of it has arrived, and not before. Within a
-//! batch, groups are set before the policies that name them, and deleted after. A Node that starts gets a snapshot, which is
-//! a batch that replaces everything it held. So a Node can fail closed: a policy isolates the Pods of its AppliedToGroups, and a
-//! rule of it allows what it says once every group that it names is there; until then, it allows nothing.
+//! A Node stores AppliedToGroups with its own Pods, AddressGroups with the Pods of all Nodes, the policies that apply to its Pods, and
+//! which of its Pods the controller has processed. It receives them in batches, and applies a batch when it is complete. Within a
+//! batch, groups are set before the policies that refer to them, and deleted after. The first batch is a snapshot, which replaces
+//! the whole state. This lets a Node fail closed: a policy isolates the Pods of its AppliedToGroups, and a rule allows nothing until
+//! the Node has every group that the rule refers to.
 
 mod group_id;
 
@@ -18,70 +18,68 @@ use ipnet::IpNet;
 use crate::ObjectName;
 use crate::meta::Protocol;
 
-/// A port that a Pod gives a name.
+/// A named port of a Pod.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct NamedPort {
-    /// The protocol.
     pub protocol: Protocol,
-    /// The name.
     pub name: String,
-    /// The number.
     pub number: u16,
 }
 
 /// A Pod as a member of groups.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Member {
-    /// The Pod. Members are told apart by it, never by address: for a moment, two Pods may have the same one.
+    /// The name of the Pod. It identifies the member: two Pods may have the same address for a moment.
     pub pod: ObjectName,
-    /// Its addresses; none until it has some, and then it is in AppliedToGroups only.
+    /// The addresses of the Pod. A Pod without addresses is only in AppliedToGroups.
     pub addresses: Vec<IpAddr>,
-    /// Its named ports, sorted; a name is there once a protocol.
+    /// The named ports, sorted; a name occurs once per protocol.
     pub ports: Vec<NamedPort>,
 }
 
 impl Member {
-    /// The number that the Pod gives a name.
+    /// The number of a named port.
     pub fn port(&self, protocol: Protocol, name: &str) -> Option<u16> {
         self.ports.iter().find(|port| port.protocol == protocol && port.name == name).map(|port| port.number)
     }
 }
 
-/// A group as a whole. In an AppliedToGroup, a Node sees its own Pods only.
+/// A whole group. An AppliedToGroup has only the Pods of the Node that receives it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group {
-    /// Which group.
+    /// The same on all Nodes and replicas.
     pub id: GroupId,
-    /// Its members, sorted by Pod.
+    /// The members, sorted by Pod.
     pub members: Vec<Arc<Member>>,
 }
 
-/// How a group changes.
+/// A change of a group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Patch {
-    /// Which group.
+    /// The group to change.
     pub id: GroupId,
-    /// Members that are new, or no longer what they were.
+    /// New and changed members.
     pub added: Vec<Arc<Member>>,
-    /// Pods that are no members any more.
+    /// Members that left the group.
     pub removed: Vec<ObjectName>,
 }
 
-/// Which way a rule looks at its Pods' connections.
+/// The direction of connections, seen from the Pods that a policy applies to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Direction {
-    /// Into the Pods.
+    /// Connections to the Pods.
     Ingress,
-    /// Out of the Pods.
+    /// Connections from the Pods.
     Egress,
 }
 
-/// A range of addresses with holes in it.
+/// A CIDR with exceptions.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct IpBlock {
-    /// The range.
+    /// The included addresses.
     pub cidr: IpNet,
-    /// Its holes.
+    /// The excluded addresses within `cidr`.
     pub except: Vec<IpNet>,
 }
 
@@ -94,53 +92,53 @@ impl From<IpAddr> for IpBlock {
 /// Destination ports of a protocol.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ports {
-    /// The protocol.
+    /// The transport protocol.
     pub protocol: Protocol,
-    /// First and last port; all if not given.
+    /// First and last port; `None` means all ports.
     pub range: Option<(u16, u16)>,
 }
 
-/// The other ends that a rule is about.
+/// The peers of a rule.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Peers {
-    /// AddressGroups whose members are meant.
+    /// AddressGroups: all members are peers.
     pub groups: Vec<GroupId>,
-    /// Ranges of addresses that are meant.
+    /// Addresses, in or outside the cluster.
     pub blocks: Vec<IpBlock>,
 }
 
-/// Ports that a rule is about.
+/// Ports of a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Service {
-    /// By number.
+    /// Ports by number.
     Ports(Ports),
-    /// By a name, which belongs to the Pod that is connected to: the rule's own going in, the other end going out.
+    /// A named port of the destination Pod: the Pod that the policy applies to for ingress, the peer for egress.
     Named {
-        /// The protocol.
+        /// The transport protocol.
         protocol: Protocol,
-        /// The name.
+        /// The port name in the Pod spec.
         name: String,
-        /// The AddressGroup of all Pods that know the name, where the rule's peers are ranges of addresses or anyone, and whoever of
-        /// them is a Pod has to be found.
+        /// The AddressGroup of all Pods that define the name. Set for egress to an ipBlock or to all peers, which may include Pods that
+        /// are in no other group of the rule.
         known_by: Option<GroupId>,
     },
 }
 
-/// What one rule of a policy allows.
+/// A rule of a policy; rules allow connections.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// Which way.
+    /// The direction of the allowed connections.
     pub direction: Direction,
-    /// Which of the policy's rules in this direction.
+    /// The index of the rule among those of its policy and direction.
     pub index: u32,
-    /// The other ends; `None`: whatever they are.
+    /// `None` allows all peers.
     pub peers: Option<Peers>,
-    /// The ports; `None`: whatever they are, of whatever protocol.
+    /// `None` allows all ports of all protocols.
     pub services: Option<Vec<Service>>,
 }
 
 impl Rule {
-    /// The AddressGroups that the rule names; it allows nothing until all of them are there.
+    /// The AddressGroups that the rule refers to; it allows nothing until the Node has all of them.
     pub fn groups(&self) -> impl Iterator<Item = GroupId> + '_ {
         let known_by = self.services.iter().flatten().filter_map(|service| match service {
             Service::Named { known_by, .. } => *known_by,
@@ -150,109 +148,107 @@ impl Rule {
     }
 }
 
-/// The directions in which only those connections of a Pod pass that are allowed.
+/// The directions in which a Pod is isolated: connections that no rule allows are dropped.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Isolation {
-    /// Into the Pod.
+    /// Connections to the Pod.
     pub ingress: bool,
-    /// Out of the Pod.
+    /// Connections from the Pod.
     pub egress: bool,
 }
 
 impl Isolation {
-    /// The directions.
+    /// The isolated directions as a list.
     pub fn directions(self) -> impl Iterator<Item = Direction> {
         let ingress = self.ingress.then_some(Direction::Ingress);
         ingress.into_iter().chain(self.egress.then_some(Direction::Egress))
     }
 }
 
-/// A policy, with groups in place of its selectors.
+/// A policy with groups instead of selectors.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Policy {
-    /// Its name.
+    /// Namespace and name of the NetworkPolicy.
     pub name: ObjectName,
-    /// What tells it from others of its name.
+    /// The uid of the NetworkPolicy.
     pub uid: String,
-    /// Which of its versions this is; whoever enforces it reports this number.
+    /// The generation of the NetworkPolicy; Nodes report the one that they enforce.
     pub generation: i64,
-    /// The AppliedToGroups of the Pods that it applies to.
+    /// The AppliedToGroups: the Pods that the policy applies to.
     pub applied_to: Vec<GroupId>,
-    /// How it isolates them.
+    /// The directions in which these Pods are isolated.
     pub isolates: Isolation,
-    /// What it allows.
+    /// The connections that are allowed.
     pub rules: Vec<Rule>,
 }
 
-/// How one group of a Node changes.
+/// A change of a group on a Node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GroupChange {
-    /// It is like this now, whatever it was.
+    /// Adds or replaces the group.
     Set(Arc<Group>),
-    /// These are its differences.
+    /// Changes members of the group.
     Patch(Arc<Patch>),
-    /// The Node needs it no more.
+    /// The Node no longer needs the group.
     Delete(GroupId),
 }
 
-/// How one policy of a Node changes.
+/// A change of a policy on a Node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PolicyChange {
-    /// It is like this now, whatever it was.
+    /// Adds or replaces the policy.
     Set(Arc<Policy>),
-    /// It is gone, or applies to none of the Node's Pods any more.
+    /// The policy was deleted, or no longer applies to Pods of the Node.
     Delete(Arc<ObjectName>),
 }
 
-/// A Pod of the Node that the controller has seen: everything that it says of policies has taken this Pod into account.
+/// Acknowledges a Pod of the Node: the batches up to here contain all policies and groups for it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Seen {
-    /// The Pod.
+    /// Namespace and name of the Pod.
     pub pod: ObjectName,
-    /// What tells it from others of its name.
+    /// The uid of the Pod.
     pub uid: String,
 }
 
-/// What the controller has seen of one of a Node's Pods.
+/// A change of the acknowledged Pods of a Node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PodChange {
-    /// It is there; another Pod of its name is not.
+    /// The controller has processed the Pod. Replaces an earlier Pod of the same name.
     Seen(Arc<Seen>),
-    /// It is gone, or has no network of its own any more.
+    /// The Pod was deleted or has terminated.
     Gone(Arc<ObjectName>),
 }
 
-/// How one thing that a Node holds changes.
+/// A change of the state of a Node.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Change {
-    /// An AppliedToGroup.
     AppliedTo(GroupChange),
-    /// An AddressGroup.
     Address(GroupChange),
-    /// A policy.
     Policy(PolicyChange),
-    /// A Pod of the Node, after the groups and policies that concern it.
+    /// Comes after the groups and policies that concern the Pod.
     Pod(PodChange),
 }
 
-/// What a Node is told at once.
+/// Changes that take effect together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Batch {
-    /// Whether it replaces everything that the Node held.
+    /// Whether the batch replaces the whole state of the Node.
     pub snapshot: bool,
-    /// The changes, in their order.
+    /// Applied in this order.
     pub changes: Vec<Change>,
 }
 
-/// What a Node reports of a policy: its switch enforces this version of it, or why not.
+/// A report of a Node: its switch enforces a generation of a policy, or why not.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Report {
-    /// The policy.
+    /// Namespace and name of the NetworkPolicy.
     pub policy: ObjectName,
-    /// What tells it from others of its name.
+    /// The uid of the NetworkPolicy.
     pub uid: String,
-    /// Which of its versions.
+    /// The reported generation.
     pub generation: i64,
-    /// Why it is not enforced; `None`: it is.
+    /// Why the policy is not enforced; `None` if it is.
     pub problem: Option<String>,
 }

@@ -1,14 +1,14 @@
-//! What the kernel of a Node should hold for us: values, which the crate `host` compares with what is there and carries out.
+//! Desired and observed state of a Node's kernel: values that the crate `host` compares and applies.
 //!
-//! What is ours is recognisable. A device is ours if it is in [`Desired::links`]: all its addresses (but the ones that the
-//! kernel gives it by itself) and all its permanent neighbours are. A route is ours if it carries [`ROUTE_PROTOCOL`],
-//! whatever its device. A Pod's cable is ours if its end on the host is in the group [`POD_GROUP`]. The tables
-//! [`FIREWALL_TABLE`] of nftables are ours. Nobody else's is ever changed.
+//! Each kind of object has a mark of ownership. A device is ours if it is in [`Desired::links`]: so are all its addresses,
+//! except those that the kernel assigns, and all its permanent neighbours. A route is ours if it has [`ROUTE_PROTOCOL`], on
+//! any device. A veth of a Pod is ours if its end on the host is in the group [`POD_GROUP`]. The nftables tables
+//! [`FIREWALL_TABLE`] are ours. Foreign objects are never changed.
 
 mod firewall;
 mod pod_link;
 
-pub use firewall::{Firewall, NodePort, PolicyOnly, Virtual};
+pub use firewall::{Firewall, Guard, NodePort, PolicyOnly, Virtual};
 pub use pod_link::{Datapath, PodLink, PodRoute};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,159 +18,161 @@ use ipnet::IpNet;
 
 use crate::Mac;
 
-/// The number that marks our routes, as `bird` and `dhcp` have theirs (`ip route show proto 167`).
+/// The protocol number of our routes, as `bird` and `dhcp` have theirs (`ip route show proto 167`).
 pub const ROUTE_PROTOCOL: u8 = 167;
 
-/// The group of the devices on the host that lead to Pods (`ip link show group 167`).
+/// The interface group of the host ends of Pod veths (`ip link show group 167`).
 pub const POD_GROUP: u32 = 167;
 
-/// The table that routes are in unless somebody says otherwise (`ip route show table main`).
+/// The default routing table (`ip route show table main`).
 pub const MAIN_TABLE: u32 = 254;
 
-/// The name of our tables in nftables, one in each family that we use.
+/// The name of our nftables tables, one in each family that we use.
 pub const FIREWALL_TABLE: &str = "antrea";
 
-/// A route. In a table, there is one for a destination.
+/// A route. A table has at most one for each destination.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Route {
-    /// Where it leads.
+    /// Subnet that it leads to.
     pub destination: IpNet,
-    /// The next hop; nothing for what is on the device's own link.
+    /// The next hop; `None` for destinations on the device's own link.
     pub via: Option<IpAddr>,
-    /// The device that packets leave by.
+    /// Name of the outgoing device.
     pub device: String,
-    /// The next hop is on the device's link, even if no address of the device says so.
+    /// The next hop counts as on the device's link, even if no address of the device contains it.
     pub onlink: bool,
-    /// The address that the host's own packets come from, where their sender does not care.
+    /// Preferred source address of the host's own packets.
     pub source: Option<IpAddr>,
-    /// The largest packet that fits, where it is less than the device's.
+    /// MTU of the route, if it is less than the device's.
     pub mtu: Option<u32>,
     /// The routing table; usually [`MAIN_TABLE`].
     pub table: u32,
 }
 
 impl Route {
-    /// A route in the main table to what is on the link of `device`.
+    /// A route in the main table to destinations on the link of `device`.
     pub fn link(destination: IpNet, device: &str) -> Self {
         let device = device.to_owned();
         Self { destination, via: None, device, onlink: false, source: None, mtu: None, table: MAIN_TABLE }
     }
 
-    /// A route in the main table through a next hop that is on the link of `device`, whatever the device's addresses say.
+    /// A route in the main table through a next hop on the link of `device`, regardless of the device's addresses.
     pub fn onlink(destination: IpNet, via: IpAddr, device: &str) -> Self {
         Self { via: Some(via), onlink: true, ..Self::link(destination, device) }
     }
 }
 
-/// A neighbour whose Ethernet address is told, not asked for, and never forgotten.
+/// A permanent neighbour: its MAC is configured, not resolved, and never expires.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Neighbour {
-    /// The device on whose link it is.
+    /// The device whose link it is on.
     pub device: String,
-    /// Its address.
+    /// IP address of the neighbour.
     pub ip: IpAddr,
-    /// Its Ethernet address.
+    /// MAC of the neighbour.
     pub mac: Mac,
 }
 
-/// An address of a device.
+/// An address assigned to a device.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Address {
-    /// The device.
+    /// Name of the device.
     pub device: String,
-    /// The address, with the length of its network's prefix.
+    /// The address with its prefix length.
     pub net: IpNet,
 }
 
-/// How a device of ours is set; what is `None` stays as it is.
+/// Settings of a device of ours; `None` leaves a setting unchanged.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Link {
-    /// Whether it is up.
+    /// Whether it is administratively up.
     pub up: bool,
-    /// The largest packet.
+    /// MTU of the device.
     pub mtu: Option<u32>,
-    /// Its Ethernet address.
+    /// MAC of the device.
     pub mac: Option<Mac>,
 }
 
-/// A rule of the routing policy: packets with a mark, from a device, are routed by a table (`ip rule`).
+/// A policy routing rule (`ip rule`): packets with a mark, from a device, use a table.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RoutingRule {
-    /// Rules are asked in this order, and this one is known by it.
+    /// Position among the rules, and the identity of this one.
     pub priority: u32,
-    /// For IPv6, not for IPv4.
+    /// An IPv6 rule; otherwise IPv4.
     pub ipv6: bool,
-    /// The device that packets came in by.
+    /// Name of the incoming device.
     pub device: String,
-    /// The bits of the packet's mark.
+    /// The value of the packet mark.
     pub mark: u32,
-    /// The bits of it that are looked at.
+    /// The bits of the mark that are compared.
     pub mask: u32,
-    /// The table that is asked.
+    /// The routing table to look up.
     pub table: u32,
 }
 
-/// What the kernel should hold for us.
+/// Desired state of the kernel.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Desired {
-    /// The devices that are ours, by name. We set them; Open vSwitch makes them.
+    /// Our devices by name. Open vSwitch creates them; we configure them.
     pub links: BTreeMap<String, Link>,
     /// The addresses of our devices.
     pub addresses: BTreeSet<Address>,
-    /// Routes, on any device.
+    /// Our routes, on any device.
     pub routes: BTreeSet<Route>,
+    /// Addresses that only `routes` may lead to: any other route of ours to them is removed at once, without a sweep.
+    pub clear: BTreeSet<IpAddr>,
     /// Permanent neighbours on our devices.
     pub neighbours: BTreeSet<Neighbour>,
-    /// Rules of the routing policy.
+    /// Our policy routing rules.
     pub rules: BTreeSet<RoutingRule>,
-    /// Settings of the kernel: a path below `/proc/sys` such as `net/ipv4/conf/antrea-gw0/arp_announce`, and its value.
+    /// Sysctls: a path below `/proc/sys` such as `net/ipv4/conf/antrea-gw0/arp_announce`, and its value.
     pub sysctls: BTreeMap<String, String>,
-    /// Our rules in nftables; nothing while nobody knows them yet, and then what is there stays.
+    /// Our nftables rules; `None` until they are known: the installed ones stay until then.
     pub firewall: Option<Firewall>,
 }
 
-/// What the kernel holds of ours: the same things, as far as they are there.
+/// Actual state of the kernel, as far as it concerns us.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Observed {
     /// Our devices that exist.
     pub links: BTreeMap<String, Link>,
-    /// Their addresses.
+    /// Addresses of our devices.
     pub addresses: BTreeSet<Address>,
-    /// All routes that carry our mark.
+    /// All routes with our protocol number.
     pub routes: BTreeSet<Route>,
     /// The permanent neighbours on our devices.
     pub neighbours: BTreeSet<Neighbour>,
-    /// The rules of the routing policy that carry our mark.
+    /// The policy routing rules with our protocol number.
     pub rules: BTreeSet<RoutingRule>,
-    /// The settings that were asked for, as far as the kernel has them.
+    /// The sysctls in [`Desired`] that the kernel has.
     pub sysctls: BTreeMap<String, String>,
-    /// The rules in nftables are exactly those that were asked for.
+    /// The installed nftables rules equal the desired ones.
     pub firewall_intact: bool,
 }
 
-/// One change of what the kernel holds. To repeat one that was carried out changes nothing.
+/// One change of the kernel's state. Each is idempotent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Op {
-    /// Sets a device.
+    /// Sets the state, MTU and MAC of a device.
     SetLink(String, Link),
-    /// Writes a setting: its path below `/proc/sys`, and its value.
+    /// Writes a sysctl: its path below `/proc/sys`, and its value.
     SetSysctl(String, String),
-    /// Gives a device an address.
+    /// Adds an address to a device.
     AddAddress(Address),
-    /// Takes an address from a device.
+    /// Removes an address from a device.
     RemoveAddress(Address),
-    /// Adds a neighbour, or corrects it.
+    /// Adds a neighbour, or replaces its MAC.
     PutNeighbour(Neighbour),
-    /// Removes a neighbour.
+    /// Removes a permanent neighbour.
     RemoveNeighbour(Neighbour),
-    /// Adds a route, or replaces ours to the same destination.
+    /// Adds a route, or replaces our route to the same destination.
     PutRoute(Route),
-    /// Removes a route.
+    /// Removes one of our routes.
     RemoveRoute(Route),
-    /// Adds a rule of the routing policy.
+    /// Adds a policy routing rule.
     AddRule(RoutingRule),
-    /// Removes a rule of the routing policy.
+    /// Removes a policy routing rule.
     RemoveRule(RoutingRule),
-    /// Replaces all our rules in nftables.
+    /// Replaces all our nftables rules.
     ReplaceFirewall(Firewall),
 }

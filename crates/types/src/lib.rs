@@ -1,14 +1,12 @@
-//! The vocabulary that the brains and the rim share: Kubernetes objects, as far as they are used here, and what a Node's kernel
-//! should hold.
+//! Types that the brains and the rim share: Kubernetes objects, and the desired state of a Node's network.
 //!
-//! *Role.* Plain values. Objects have the names and the shape that Kubernetes gives them, so that whoever reads them from a
-//! server, a file or a test hands the same thing on; [`host`] is what a brain decides and the crate `host` carries out; [`control`] is
-//! what the controller tells a Node.
+//! *Role.* Plain values. Kubernetes objects have the names and fields of the API, as far as something uses them, so
+//! that a watch, a file and a test all yield the same type. [`host`] is the desired state of the kernel, which the
+//! crate `host` applies. [`control`] is what the controller sends to a Node.
 //!
-//! *Invariants.* What is read from outside and does not fit its type is an error that names the field. Fields that nobody here
-//! uses are not kept.
+//! *Invariants.* Input that does not fit its type is an error that names the field. Unused fields are not kept.
 //!
-//! *Not here.* What the objects mean together (crates `selector`, `policy`, `proxy`).
+//! *Not here.* How objects affect each other (crates `selector`, `policy`, `proxy`).
 
 pub mod config_map;
 pub mod control;
@@ -27,12 +25,14 @@ pub use object::Object;
 
 use std::fmt;
 
-/// A namespaced name.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+use serde::{Deserialize, Serialize};
+
+/// Namespace and name of an object.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
 pub struct ObjectName {
-    /// The namespace; empty for objects that are in none.
+    /// Namespace; empty for objects without one.
     pub namespace: String,
-    /// The name.
+    /// Name, unique within the namespace and kind.
     pub name: String,
 }
 
@@ -45,16 +45,16 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// A value of an object that cannot be what it is: the object, the field, and what is wrong with it.
+/// An invalid field of an object.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{kind} {name}: {field}: {problem}")]
 pub struct InvalidField {
-    /// The object's kind.
+    /// Kind of the object, such as `Service`.
     pub kind: &'static str,
-    /// The object's name.
+    /// Namespace and name of the object.
     pub name: ObjectName,
-    /// The path to the field, as in `spec.podSelector.matchExpressions[0].operator`.
+    /// Path to the field, as in `spec.podSelector.matchExpressions[0].operator`.
     pub field: String,
-    /// What is wrong, and what it should be.
+    /// The invalid value, and what is allowed.
     pub problem: String,
 }

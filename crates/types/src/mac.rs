@@ -1,20 +1,21 @@
-//! Ethernet addresses.
+//! MAC addresses and their text form.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// An Ethernet address.
+/// A MAC address; its text has six pairs of hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// The address of whatever is behind a tunnel, the same on all Nodes.
+    /// MAC of everything behind a tunnel, the same on all Nodes.
     pub const GLOBAL_VIRTUAL: Mac = Mac([0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff]);
-    /// The source of packets that enter the host a second time in policy-only mode.
+    /// Source MAC of packets that enter the host a second time in policy-only mode.
     pub const REENTRANCE: Mac = Mac([0xde, 0xad, 0xbe, 0xef, 0xde, 0xad]);
 
-    /// The address of the Pod with an IP address: the same whoever has it, so that nobody keeps a stale one.
+    /// The MAC of a Pod with this IP address. Derived from the address, so that the neighbour tables of other Pods stay
+    /// correct when another Pod gets the address.
     pub fn of_ip(address: IpAddr) -> Self {
         let [a, b, c, d] = match address {
             IpAddr::V4(ip) => ip.octets(),
@@ -40,9 +41,9 @@ impl fmt::Display for Mac {
     }
 }
 
-/// A text that is no Ethernet address.
+/// A text that is not a MAC address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{0}`: needs an Ethernet address such as 0a:00:0a:0a:00:04")]
+#[error("`{0}`: needs a MAC address such as 0a:00:0a:0a:00:04")]
 pub struct InvalidMac(String);
 
 impl FromStr for Mac {
@@ -51,7 +52,7 @@ impl FromStr for Mac {
     fn from_str(text: &str) -> Result<Self, InvalidMac> {
         let invalid = || InvalidMac(text.to_owned());
         let byte = |part: &str| match part.len() {
-            // `from_str_radix` would take `+f` too.
+            // `from_str_radix` would accept `+f` too.
             2 if part.bytes().all(|digit| digit.is_ascii_hexdigit()) => u8::from_str_radix(part, 16).ok(),
             _ => None,
         };
@@ -72,12 +73,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_said() {
+    fn an_invalid_text_is_named_in_the_error() {
         for text in
             ["", "aa:bb:cc:dd:ee", "aa:bb:cc:dd:ee:ff:00", "aa:bb:cc:dd:ee:f", "aa:bb:cc:dd:ee:+f", "aabbccddeeff"]
         {
             let error = text.parse::<Mac>().unwrap_err();
-            assert_eq!(error.to_string(), format!("`{text}`: needs an Ethernet address such as 0a:00:0a:0a:00:04"));
+            assert_eq!(error.to_string(), format!("`{text}`: needs a MAC address such as 0a:00:0a:0a:00:04"));
         }
     }
 }

@@ -1,90 +1,97 @@
-//! What all objects have.
+//! Metadata, selectors, and other parts that several kinds share.
+
+mod timestamp;
+
+pub use timestamp::{InvalidTimestamp, Timestamp};
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::ObjectName;
 
-/// Labels of an object.
+/// Labels of an object by key.
 pub type Labels = BTreeMap<String, String>;
 
-/// An object's metadata.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+/// `metadata` of an object.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {
-    /// Its name.
+    /// Name, unique within the namespace and kind.
     pub name: String,
-    /// Its namespace.
+    /// Namespace; empty for objects without one.
     pub namespace: String,
-    /// What tells it from others that had or will have its name.
+    /// Unique for all time, unlike the name.
     pub uid: String,
-    /// Counts the changes of what is wanted of it.
+    /// Incremented by the API server with each change of the spec.
     pub generation: i64,
-    /// Its labels.
+    /// Labels, which selectors match.
     pub labels: Labels,
-    /// Its annotations.
+    /// Annotations; their keys have a domain, as `node.antrea.io/` is.
     pub annotations: BTreeMap<String, String>,
-    /// When it was asked to go, if it was.
+    /// When it was created, by the API server's clock.
+    #[serde(deserialize_with = "timestamp::lenient")]
+    pub creation_timestamp: Option<Timestamp>,
+    /// Time of the deletion request, if there was one.
     pub deletion_timestamp: Option<String>,
 }
 
 impl Metadata {
-    /// Namespace and name.
+    /// Namespace and name together.
     pub fn object_name(&self) -> ObjectName {
         ObjectName { namespace: self.namespace.clone(), name: self.name.clone() }
     }
 }
 
-/// A selector of objects by their labels, as it is written.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize)]
+/// A label selector as the API has it, not validated.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct LabelSelector {
     /// Labels that must have these values.
     pub match_labels: Labels,
-    /// Further requirements.
+    /// Requirements in addition to the labels.
     pub match_expressions: Vec<LabelRequirement>,
 }
 
-/// One requirement of a selector.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize)]
+/// One requirement of a label selector.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LabelRequirement {
-    /// The label's key.
+    /// Key of the label.
     pub key: String,
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: String,
-    /// What it is compared with.
+    /// Values for `In` and `NotIn`.
     #[serde(default)]
     pub values: Vec<String>,
 }
 
 /// A port by number or by name.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum IntOrString {
-    /// By number.
+    /// Port number, not validated.
     Int(i64),
-    /// By name.
+    /// Port name, as a container declares it.
     String(String),
 }
 
-/// A transport protocol.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize)]
+/// Transport protocol of a port.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Protocol {
-    /// TCP.
+    /// The default of Kubernetes.
     #[default]
     Tcp,
-    /// UDP.
+    /// User Datagram Protocol, number 17.
     Udp,
-    /// SCTP.
+    /// Stream Control Transmission Protocol, number 132.
     Sctp,
 }
 
 impl Protocol {
-    /// Its number in packets.
+    /// Protocol number in the IP header.
     pub fn number(self) -> u8 {
         match self {
             Protocol::Tcp => 6,
@@ -94,7 +101,7 @@ impl Protocol {
     }
 }
 
-/// Kubernetes writes a list that is required and empty as `null`.
+/// The API server writes an empty list that is required as `null`.
 pub(crate) fn null_is_empty<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -103,13 +110,13 @@ where
     Ok(Option::<Vec<T>>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// A transport protocol as it is written: one that is not known is kept, so that whoever wrote it can be told.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize)]
+/// A transport protocol that may be unknown: an error can then name it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum WrittenProtocol {
-    /// One that is known.
+    /// A protocol that policies can be enforced for.
     Known(Protocol),
-    /// Another.
+    /// The unknown text, as it is in the object.
     Other(String),
 }
 
@@ -125,7 +132,7 @@ impl From<Protocol> for WrittenProtocol {
     }
 }
 
-/// Names of fields that are not known here: somebody else's newer version has them, and they may mean anything.
+/// Names of unknown fields: a newer version of the API has them, and their meaning is unknown.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct UnknownFields(pub BTreeSet<String>);
 
@@ -133,5 +140,11 @@ impl<'de> Deserialize<'de> for UnknownFields {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let fields: BTreeMap<String, IgnoredAny> = BTreeMap::deserialize(deserializer)?;
         Ok(Self(fields.into_keys().collect()))
+    }
+}
+
+impl Serialize for UnknownFields {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|name| (name, ())))
     }
 }

@@ -1,104 +1,104 @@
-//! Kubernetes NetworkPolicies.
+//! NetworkPolicies of `networking.k8s.io/v1`.
 //!
-//! Fields that are not known are kept by name: a policy that says more than is understood must not be read as if it did not, and
-//! must not keep the others from being read.
+//! Unknown fields are kept by name: a policy with a field of a newer version must neither be enforced without it, nor
+//! prevent other policies from being read.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::meta::{IntOrString, LabelSelector, Metadata, UnknownFields, WrittenProtocol};
 
-/// A NetworkPolicy.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+/// A NetworkPolicy as the API server has it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkPolicy {
-    /// Name and namespace.
+    /// Name, namespace and generation.
     pub metadata: Metadata,
-    /// What is wanted.
+    /// Selected Pods and allowed connections.
     pub spec: NetworkPolicySpec,
 }
 
-/// What is wanted.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+/// `spec` of a NetworkPolicy.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkPolicySpec {
-    /// The Pods of its namespace that it applies to.
+    /// The Pods of its namespace that the policy applies to.
     pub pod_selector: LabelSelector,
-    /// `Ingress`, `Egress` or both; if empty, ingress and what there are rules for.
+    /// `Ingress`, `Egress` or both. If empty: ingress, and egress if there are egress rules.
     pub policy_types: Vec<String>,
-    /// What may come in.
+    /// Allowed connections to the selected Pods.
     pub ingress: Vec<IngressRule>,
-    /// What may go out.
+    /// Allowed connections from the selected Pods.
     pub egress: Vec<EgressRule>,
-    /// What else is written there.
+    /// Names of unknown fields.
     #[serde(flatten)]
     pub unknown: UnknownFields,
 }
 
-/// One way in.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+/// A rule that allows connections to the selected Pods.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IngressRule {
-    /// From whom; from anyone if empty.
+    /// Allowed clients; all if empty.
     pub from: Vec<PolicyPeer>,
-    /// To which ports; to all if empty.
+    /// Allowed ports of the selected Pods; all if empty.
     pub ports: Vec<PolicyPort>,
-    /// What else is written there.
+    /// Names of unknown fields.
     #[serde(flatten)]
     pub unknown: UnknownFields,
 }
 
-/// One way out.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+/// A rule that allows connections from the selected Pods.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EgressRule {
-    /// To whom; to anyone if empty.
+    /// Allowed destinations; all if empty.
     pub to: Vec<PolicyPeer>,
-    /// To which ports; to all if empty.
+    /// Allowed ports of the destinations; all if empty.
     pub ports: Vec<PolicyPort>,
-    /// What else is written there.
+    /// Names of unknown fields.
     #[serde(flatten)]
     pub unknown: UnknownFields,
 }
 
-/// The other end.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+/// Clients or destinations of a rule.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyPeer {
-    /// Pods, of the policy's namespace unless another is selected.
+    /// Selects Pods, in the policy's namespace unless `namespace_selector` is set.
     pub pod_selector: Option<LabelSelector>,
-    /// Namespaces; all their Pods unless some are selected.
+    /// Selects Namespaces; all their Pods unless `pod_selector` is set.
     pub namespace_selector: Option<LabelSelector>,
-    /// A range of addresses.
+    /// A range of addresses; excludes the selectors.
     pub ip_block: Option<IpBlock>,
-    /// What else is written there.
+    /// Names of unknown fields.
     #[serde(flatten)]
     pub unknown: UnknownFields,
 }
 
-/// A range of addresses with holes.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+/// A range of addresses with exceptions.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IpBlock {
-    /// The range.
+    /// Range such as `10.0.0.0/8`.
     pub cidr: String,
-    /// Its holes.
+    /// Ranges within `cidr` that are left out.
     pub except: Vec<String>,
-    /// What else is written there.
+    /// Names of unknown fields.
     #[serde(flatten)]
     pub unknown: UnknownFields,
 }
 
-/// A port, or a range of them.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+/// A port, or a range of ports.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyPort {
-    /// The protocol.
+    /// Transport protocol; TCP by default.
     pub protocol: WrittenProtocol,
-    /// The port; all if not given.
+    /// Number or name; all ports if `None`.
     pub port: Option<IntOrString>,
-    /// The last port of a range.
+    /// Last port of a range that begins with `port`.
     pub end_port: Option<i64>,
-    /// What else is written there.
+    /// Names of unknown fields.
     #[serde(flatten)]
     pub unknown: UnknownFields,
 }
@@ -109,7 +109,7 @@ mod tests {
     use crate::meta::Protocol;
 
     #[test]
-    fn a_policy_of_a_newer_version_is_read_and_what_is_new_is_kept_by_name() {
+    fn unknown_fields_of_a_newer_version_are_kept_by_name() {
         let text = r#"{
             "metadata": {"name": "p", "namespace": "x", "uid": "u", "generation": 3, "labels": {"a": "b"}},
             "spec": {
@@ -132,5 +132,8 @@ mod tests {
         let expected = [WrittenProtocol::Other("ICMP".to_owned()), Protocol::Sctp.into(), Protocol::Tcp.into()];
         assert_eq!(protocols, expected.iter().collect::<Vec<_>>());
         assert_eq!((rule.ports[2].port.clone(), rule.ports[2].end_port), (Some(IntOrString::Int(80)), Some(90)));
+        // It is written as it was read, but for the values of what is not known.
+        let written = serde_json::to_string(&policy).unwrap();
+        assert_eq!(serde_json::from_str::<NetworkPolicy>(&written).unwrap(), policy);
     }
 }

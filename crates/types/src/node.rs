@@ -1,59 +1,60 @@
-//! Nodes and Namespaces.
+//! Nodes and Namespaces: addresses, Pod CIDRs and labels.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::meta::Metadata;
 
-/// The annotation by which a Node tells at which addresses others reach it, where these are not its own; commas separate them.
+/// The annotation with the addresses at which other Nodes reach this one, if they differ from its own; separated by
+/// commas.
 pub const TRANSPORT_ADDRESSES: &str = "node.antrea.io/transport-addresses";
 
-/// A Namespace.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+/// A Namespace, for its labels.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Namespace {
-    /// Name and labels.
+    /// Name and labels; policies select Namespaces by their labels.
     pub metadata: Metadata,
 }
 
-/// A Node.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+/// A Node as the API server has it, without the fields that nothing uses.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Node {
-    /// Its name.
+    /// Name, labels such as the zone, and annotations.
     pub metadata: Metadata,
-    /// Its Pods' addresses.
+    /// Subnets for the Pods of the Node.
     pub spec: NodeSpec,
-    /// Its own addresses.
+    /// Addresses of the Node itself.
     pub status: NodeStatus,
 }
 
-/// What is wanted of a Node.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+/// `spec` of a Node.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSpec {
-    /// Its Pods' subnet.
+    /// First Pod subnet; empty until one is assigned.
     #[serde(rename = "podCIDR")]
     pub pod_cidr: String,
-    /// Its Pods' subnets, one a family.
+    /// All Pod subnets, at most one for each family.
     #[serde(rename = "podCIDRs")]
     pub pod_cidrs: Vec<String>,
 }
 
-/// What is known of a Node.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+/// `status` of a Node.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatus {
-    /// Its addresses.
+    /// Addresses of all types, written by the kubelet.
     pub addresses: Vec<NodeAddress>,
 }
 
-/// An address of a Node.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+/// An entry of `status.addresses`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAddress {
     /// `InternalIP`, `ExternalIP`, `Hostname`, ...
     #[serde(rename = "type")]
     pub kind: String,
-    /// The address.
+    /// IP address, or a name, depending on the type.
     pub address: String,
 }

@@ -1,23 +1,23 @@
-//! Any of the objects.
+//! An object of any kind.
 
 use crate::network_policy::NetworkPolicy;
 use crate::node::{Namespace, Node};
 use crate::pod::Pod;
 use crate::service::{EndpointSlice, Service};
 
-/// An object of one of the kinds that are used here.
+/// An object of one of the kinds that the programs watch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Object {
-    /// A Namespace.
+    /// Labels for namespace selectors.
     Namespace(Namespace),
-    /// A Node.
+    /// Addresses and Pod CIDRs.
     Node(Node),
-    /// A Pod.
+    /// Addresses, labels and named ports.
     Pod(Box<Pod>),
-    /// A Service.
+    /// Cluster IPs, ports and traffic policies.
     Service(Box<Service>),
-    /// Some of a Service's endpoints.
+    /// Endpoints of a Service, in one address family.
     EndpointSlice(EndpointSlice),
-    /// A NetworkPolicy.
+    /// Only the upstream kind, `networking.k8s.io/v1`.
     NetworkPolicy(Box<NetworkPolicy>),
 }

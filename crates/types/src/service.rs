@@ -1,4 +1,4 @@
-//! Services and their endpoints.
+//! Services and their EndpointSlices.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,176 +6,176 @@ use serde::Deserialize;
 
 use crate::meta::{Labels, Metadata, Protocol, null_is_empty};
 
-/// A Service.
+/// A Service as the API server has it, without the fields that nothing uses.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Service {
-    /// Name and namespace.
+    /// Name, namespace and labels.
     pub metadata: Metadata,
-    /// What is wanted.
+    /// Addresses, ports and policies.
     pub spec: ServiceSpec,
-    /// What is known.
+    /// Addresses of the load balancer.
     pub status: ServiceStatus,
 }
 
-/// What is wanted of a Service.
+/// `spec` of a Service.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceSpec {
     /// `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Its address; `None` for a headless one.
+    /// First address; `None` for a headless Service.
     #[serde(rename = "clusterIP")]
     pub cluster_ip: String,
-    /// Its addresses, one a family.
+    /// All addresses, at most one for each family.
     #[serde(rename = "clusterIPs")]
     pub cluster_ips: Vec<String>,
-    /// Further addresses that lead to it.
+    /// Further addresses at which the Service is reached, whose traffic something else routes to the Nodes.
     #[serde(rename = "externalIPs")]
     pub external_ips: Vec<String>,
-    /// Its ports.
+    /// Ports, each with endpoints of its own.
     pub ports: Vec<ServicePort>,
-    /// `None` or `ClientIP`.
+    /// `None`, or `ClientIP` for session affinity.
     pub session_affinity: String,
-    /// How long a client keeps its endpoint.
+    /// Timeout of session affinity.
     pub session_affinity_config: Option<SessionAffinityConfig>,
-    /// `Cluster` or `Local`.
+    /// `Cluster` or `Local`, for NodePorts, external IPs and load balancers.
     pub external_traffic_policy: String,
-    /// `Cluster` or `Local`.
+    /// `Cluster` or `Local`, for cluster IPs.
     pub internal_traffic_policy: String,
-    /// Clients that may use its load balancer's addresses; all where it is empty.
+    /// Clients that may use the addresses of the load balancer; all if empty.
     #[serde(deserialize_with = "null_is_empty")]
     pub load_balancer_source_ranges: Vec<String>,
-    /// The port of every Node that tells a load balancer whether the Node has endpoints; 0 for none.
+    /// Port of each Node where a load balancer asks whether the Node has endpoints; 0 for none.
     pub health_check_node_port: u16,
 }
 
-/// One port of a Service.
+/// A port of a Service.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServicePort {
-    /// Its name, by which endpoints say which port they serve.
+    /// Name, to which the ports of EndpointSlices refer.
     pub name: String,
-    /// The protocol.
+    /// Transport protocol; TCP by default.
     pub protocol: Protocol,
-    /// The port.
+    /// Port of the cluster IPs, external IPs and load balancer.
     pub port: u16,
-    /// The port on every Node, if it has one.
+    /// Port of every Node; 0 for none.
     pub node_port: u16,
 }
 
-/// How long clients keep their endpoint.
+/// `sessionAffinityConfig` of a Service.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SessionAffinityConfig {
-    /// By client address.
+    /// Set for session affinity `ClientIP`.
     #[serde(rename = "clientIP")]
     pub client_ip: Option<ClientIpConfig>,
 }
 
-/// Affinity by client address.
+/// Session affinity by client address.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClientIpConfig {
-    /// In seconds.
+    /// Seconds after a client's last connection; 10800 by default.
     pub timeout_seconds: Option<u32>,
 }
 
-/// What is known of a Service.
+/// `status` of a Service.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceStatus {
-    /// Its load balancer.
+    /// Written by the controller of the load balancer.
     pub load_balancer: LoadBalancerStatus,
 }
 
-/// A load balancer's addresses.
+/// Addresses of a load balancer.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoadBalancerStatus {
-    /// Where it listens.
+    /// Addresses, or names, that clients connect to.
     pub ingress: Vec<LoadBalancerIngress>,
 }
 
-/// One address of a load balancer.
+/// An address of a load balancer.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoadBalancerIngress {
-    /// The address; empty where it is known by name only.
+    /// Address; empty if the load balancer has only a host name.
     pub ip: String,
-    /// `VIP` or `Proxy`: whether packets that the load balancer passes on still have the address.
+    /// `VIP`: the load balancer forwards packets with the address unchanged. `Proxy`: it terminates connections.
     pub ip_mode: Option<String>,
 }
 
-/// Some endpoints of a Service.
+/// Endpoints of a Service in one address family.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointSlice {
-    /// Name, namespace, and the Service's name as a label.
+    /// Name, namespace, and label [`SERVICE_NAME_LABEL`].
     pub metadata: Metadata,
     /// `IPv4`, `IPv6` or `FQDN`.
     pub address_type: String,
-    /// The endpoints.
+    /// Endpoints, at most 1000 in one slice.
     #[serde(deserialize_with = "null_is_empty")]
     pub endpoints: Vec<SliceEndpoint>,
-    /// The ports that they all serve.
+    /// Ports that all endpoints of the slice serve.
     #[serde(deserialize_with = "null_is_empty")]
     pub ports: Vec<SlicePort>,
 }
 
-/// The label with the name of the Service that a slice belongs to.
+/// The label with the name of the Service that an EndpointSlice belongs to.
 pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 
-/// The label with the name of the proxy that serves a Service, where it is not the cluster's usual one.
+/// The label with the name of the proxy that serves a Service, if it is not the cluster's default.
 pub const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 
-/// One endpoint.
+/// An endpoint of a slice.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SliceEndpoint {
-    /// Its addresses, all the same to clients.
+    /// Equivalent addresses; clients use the first.
     #[serde(deserialize_with = "null_is_empty")]
     pub addresses: Vec<String>,
-    /// How it is.
+    /// Whether it is ready, serving and terminating.
     pub conditions: EndpointConditions,
-    /// The Node it is on.
+    /// Name of the endpoint's Node.
     pub node_name: Option<String>,
-    /// What it is.
+    /// The object behind the endpoint, usually a Pod.
     pub target_ref: Option<TargetRef>,
-    /// Who should use it.
+    /// Topology hints: the clients that should use it.
     pub hints: Option<EndpointHints>,
 }
 
-/// Whom an endpoint is meant for, by whoever wrote the slice.
+/// The clients that should use an endpoint, chosen by the EndpointSlice controller.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointHints {
-    /// Clients in these zones.
+    /// Zones of the clients.
     #[serde(deserialize_with = "null_is_empty")]
     pub for_zones: Vec<Hint>,
-    /// Clients on these Nodes.
+    /// Nodes of the clients.
     #[serde(deserialize_with = "null_is_empty")]
     pub for_nodes: Vec<Hint>,
 }
 
-/// A zone or a Node.
+/// Name of a zone or a Node.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Hint {
-    /// Its name.
+    /// Equal to the zone label or the name of a Node.
     pub name: String,
 }
 
-/// How an endpoint is.
+/// Conditions of an endpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointConditions {
-    /// Whether it takes connections; unknown counts as yes.
+    /// Whether it accepts connections; unknown counts as yes.
     pub ready: Option<bool>,
-    /// Whether it would if it were not about to end; unknown counts as yes.
+    /// Like `ready`, but also true for terminating endpoints; unknown counts as yes.
     pub serving: Option<bool>,
-    /// Whether it is about to end; unknown counts as no.
+    /// Whether it is terminating; unknown counts as no.
     pub terminating: Option<bool>,
 }
 
@@ -183,11 +183,11 @@ pub struct EndpointConditions {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TargetRef {
-    /// Its kind.
+    /// Kind of the object, usually `Pod`.
     pub kind: String,
-    /// Its namespace.
+    /// Namespace of the object.
     pub namespace: String,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
 }
 
@@ -195,22 +195,22 @@ pub struct TargetRef {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SlicePort {
-    /// The name of the Service's port.
+    /// Name of the Service port.
     pub name: String,
-    /// The protocol.
+    /// Transport protocol; TCP by default.
     pub protocol: Protocol,
-    /// The number; all ports where it is missing.
+    /// Port number; all ports if `None`.
     pub port: Option<u16>,
 }
 
 impl EndpointSlice {
-    /// The name of its Service.
+    /// Name of the Service, from label [`SERVICE_NAME_LABEL`].
     pub fn service_name(&self) -> Option<&str> {
         let labels: &Labels = &self.metadata.labels;
         labels.get(SERVICE_NAME_LABEL).map(String::as_str)
     }
 
-    /// Where endpoints take connections to the port of this name.
+    /// Addresses of the ready endpoints, with the number of the port of this name.
     pub fn ready_addresses(&self, port: &str) -> impl Iterator<Item = SocketAddr> + '_ {
         let port = self.ports.iter().find(|it| it.name == port).and_then(|it| it.port);
         let ready = self.endpoints.iter().filter(|endpoint| endpoint.conditions.ready != Some(false));
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slice_without_endpoints_has_null_where_a_list_could_be() {
+    fn null_is_an_empty_list_of_endpoints() {
         let text = r#"{"metadata":{"name":"s"},"addressType":"IPv4","endpoints":null,"ports":null}"#;
         let slice: EndpointSlice = serde_json::from_str(text).unwrap();
         assert_eq!((slice.endpoints.len(), slice.ports.len()), (0, 0));

@@ -17,14 +17,14 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// Where a server is, and what it takes to be its administrator.
+/// Address of a server, and credentials of its administrator.
 #[derive(Clone)]
 pub(crate) struct Access {
     pub(crate) address: SocketAddr,
     tls: TlsConnector,
 }
 
-/// One connection.
+/// A connection for one request at a time.
 pub(crate) struct Connection(SendRequest<Full<Bytes>>);
 
 impl Access {
@@ -46,7 +46,7 @@ impl Access {
         stream.set_nodelay(true)?;
         let stream = self.tls.connect(ServerName::from(self.address.ip()), stream).await?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // Ends with the sender.
+        // The task ends when the sender is dropped.
         tokio::spawn(connection);
         Ok(Connection(sender))
     }
@@ -64,7 +64,7 @@ impl Connection {
         Ok(self.0.send_request(request).await?)
     }
 
-    /// The whole body of an answer that must be a good one.
+    /// Sends a request that must succeed, and returns the whole body.
     pub(crate) async fn send(&mut self, method: &str, path: &str, body: Bytes) -> Result<Bytes> {
         let response = self.open(method, path, body).await?;
         let status = response.status();

@@ -1,4 +1,4 @@
-//! What the servers are put to: Pods made by some clients and watched by others.
+//! The load: Pods created by some clients and watched by others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -16,7 +16,7 @@ use tokio::time::sleep_until;
 
 use crate::client::Access;
 
-/// How much of it.
+/// Size of the load.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) pods: usize,
@@ -24,27 +24,27 @@ pub(crate) struct Size {
     pub(crate) watchers: usize,
 }
 
-/// What was measured.
+/// The measurements of one run.
 pub(crate) struct Outcome {
-    /// Pods a second.
+    /// Created Pods per second.
     pub(crate) create: f64,
     pub(crate) latencies: Arc<Shared>,
 }
 
-/// What all tasks know.
+/// State that all tasks share.
 pub(crate) struct Shared {
     begun: Instant,
-    /// When each Pod was sent, in nanoseconds since the beginning.
+    /// Creation time of each Pod, in nanoseconds since the start.
     sent: Vec<AtomicU64>,
     next: AtomicUsize,
     pub(crate) latencies: Latencies,
-    /// Watches that the server ended, and that went on from where they were.
+    /// Number of watches that the server ended, and that were resumed.
     pub(crate) resumed: AtomicUsize,
-    /// Watches that the server had forgotten the place of.
+    /// Number of watches that could not be resumed because the revision was too old.
     pub(crate) expired: AtomicUsize,
 }
 
-/// No watcher has seen anything for so long: there is nothing more to come.
+/// If no watcher sees an event for this long, no more are expected.
 const QUIET: Duration = Duration::from_secs(20);
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -61,7 +61,7 @@ fn pod(index: usize) -> Bytes {
     pod.to_string().into()
 }
 
-/// Makes Pods until all are made.
+/// Creates Pods until all are created.
 async fn make(access: Access, shared: Arc<Shared>) -> Result<()> {
     let mut connection = access.connect().await?;
     loop {
@@ -80,7 +80,7 @@ fn number_after(line: &[u8], key: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits.get(..end)?).ok()?.parse().ok()
 }
 
-/// Watches for ever, from a revision; resumes when the server ends the watch.
+/// Watches from a revision without end; resumes when the server ends the watch.
 async fn watch(access: Access, shared: Arc<Shared>, mut revision: u64) -> Result<()> {
     loop {
         let mut connection = access.connect().await?;
@@ -91,7 +91,7 @@ async fn watch(access: Access, shared: Arc<Shared>, mut revision: u64) -> Result
             let Some(data) = frame.data_ref() else { continue };
             let now = shared.begun.elapsed();
             for part in data.split_inclusive(|byte| *byte == b'\n') {
-                // Most lines come whole.
+                // Most lines arrive in one piece.
                 let line = match (rest.is_empty(), part.ends_with(b"\n")) {
                     (true, true) => part,
                     (_, whole) => {
@@ -119,13 +119,13 @@ async fn watch(access: Access, shared: Arc<Shared>, mut revision: u64) -> Result
     }
 }
 
-/// The revision of the server now.
+/// The current revision of the server.
 async fn latest(access: &Access) -> Result<u64> {
     let list = access.connect().await?.send("GET", "/api/v1/pods?limit=1", Bytes::new()).await?;
     number_after(&list, br#""resourceVersion":""#).context("a list without a revision")
 }
 
-/// Puts a server to it.
+/// Runs the load against a server.
 pub(crate) async fn run(name: &str, access: &Access, size: Size) -> Result<Outcome> {
     let shared = Arc::new(Shared {
         begun: Instant::now(),
@@ -145,7 +145,7 @@ pub(crate) async fn run(name: &str, access: &Access, size: Size) -> Result<Outco
     for _ in 0..size.clients {
         makers.spawn(make(access.clone(), shared.clone()));
     }
-    let mut told = Instant::now();
+    let mut reported = Instant::now();
     let mut tick = tokio::time::interval(Duration::from_millis(100));
     while !makers.is_empty() {
         tokio::select! {
@@ -153,10 +153,10 @@ pub(crate) async fn run(name: &str, access: &Access, size: Size) -> Result<Outco
             Some(failed) = watchers.join_next() => failed??,
             _ = tick.tick() => {}
         }
-        if told.elapsed() > Duration::from_secs(10) {
-            told = Instant::now();
+        if reported.elapsed() > Duration::from_secs(10) {
+            reported = Instant::now();
             let made = shared.next.load(Relaxed).min(size.pods);
-            progress(&format!("{name}: {made} Pods made, {} events seen", shared.latencies.count()));
+            progress(&format!("{name}: {made} Pods created, {} events seen", shared.latencies.count()));
         }
     }
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
@@ -168,7 +168,7 @@ pub(crate) async fn run(name: &str, access: &Access, size: Size) -> Result<Outco
 async fn wait_for_watchers(name: &str, shared: &Shared, size: Size, watchers: &mut JoinSet<Result<()>>) -> Result<()> {
     let all = size.pods as u64 * size.watchers as u64;
     let (mut seen, mut since) = (0, Instant::now());
-    let mut told = Instant::now();
+    let mut reported = Instant::now();
     while seen < all && since.elapsed() < QUIET {
         let soon = tokio::time::Instant::now() + Duration::from_millis(50);
         tokio::select! {
@@ -179,8 +179,8 @@ async fn wait_for_watchers(name: &str, shared: &Shared, size: Size, watchers: &m
         if now > seen {
             (seen, since) = (now, Instant::now());
         }
-        if told.elapsed() > Duration::from_secs(10) {
-            told = Instant::now();
+        if reported.elapsed() > Duration::from_secs(10) {
+            reported = Instant::now();
             progress(&format!("{name}: {seen} of {all} events seen"));
         }
     }

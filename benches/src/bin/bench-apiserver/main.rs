@@ -1,6 +1,6 @@
-//! Pods made by 8 clients and watched by 100: the embedded API server beside the real one with etcd.
+//! Pods created by 8 clients and watched by 100: the embedded API server compared with the real one and etcd.
 //!
-//! Both run as processes of their own and without controllers, both are spoken to in JSON over TLS with a client's certificate.
+//! Both run as processes of their own and without controllers; clients use JSON over TLS with a client certificate.
 
 use std::env;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -21,7 +21,7 @@ mod load;
 use client::Access;
 use load::{Outcome, Size};
 
-/// The argument with which this program is the server.
+/// The argument that makes this program the server.
 const SERVE: &str = "serve";
 
 fn main() -> Result<()> {
@@ -29,11 +29,11 @@ fn main() -> Result<()> {
     match env::args().nth(1).as_deref() {
         None => runtime.block_on(measure()),
         Some(SERVE) => runtime.block_on(serve()),
-        Some(other) => bail!("unknown argument {other}: say how large it is with PODS, CLIENTS and WATCHERS"),
+        Some(other) => bail!("unknown argument {other}: set the size with PODS, CLIENTS and WATCHERS"),
     }
 }
 
-/// Serves until the standard input ends: with whoever started it.
+/// Serves until standard input ends, which is when the parent process ends.
 async fn serve() -> Result<()> {
     let server = ApiServer::start(Options { controllers: false, ..Options::default() }).await?;
     let (ca, user) = (server.ca_pem(), server.admin_kubeconfig()?);
@@ -55,12 +55,12 @@ fn size() -> Result<Size> {
 async fn measure() -> Result<()> {
     let size = size()?;
     let Size { pods, clients, watchers } = size;
-    progress(&format!("{pods} Pods, made by {clients} clients, seen by {watchers} watchers"));
+    progress(&format!("{pods} Pods, created by {clients} clients, watched by {watchers} watchers"));
     let ours = embedded(size).await?;
     let peer = match ControlPlane::installed() {
         true => Some(real(size).await?),
         false => {
-            progress("the real server is not there: run `make kubernetes` to measure beside it");
+            progress("no real server to compare with: `make kubernetes` builds it");
             None
         }
     };
@@ -74,10 +74,10 @@ async fn measure() -> Result<()> {
     Ok(())
 }
 
-/// What was measured of a server.
+/// The measurements of one server.
 struct Side {
     outcome: Outcome,
-    /// Growth of resident memory, a Pod.
+    /// Growth of resident memory per Pod.
     bytes: f64,
 }
 
@@ -96,7 +96,7 @@ async fn run(name: &str, access: &Access, size: Size, memory: impl Fn() -> Resul
     Ok(Side { outcome, bytes: grown as f64 / size.pods as f64 })
 }
 
-/// The process that serves; it ends with this one.
+/// The server process, killed on drop.
 struct Server(Child);
 
 impl Drop for Server {
@@ -113,8 +113,8 @@ async fn embedded(size: Size) -> Result<Side> {
     let mut server = Server(command.spawn()?);
     let mut line = String::new();
     BufReader::new(server.0.stdout.take().context("no output")?).read_line(&mut line)?;
-    let said: Value = serde_json::from_str(&line).context("the server did not start")?;
-    let text = |key: &str| said.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let reply: Value = serde_json::from_str(&line).context("the server did not start")?;
+    let text = |key: &str| reply.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let kubeconfig = text("kubeconfig");
     let data = |name: &str| {
         let encoded = kubeconfig.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap_or_default();
@@ -143,7 +143,7 @@ async fn real(size: Size) -> Result<Side> {
     let plane = ControlPlane::start(options)?;
     let (certificate, key) = plane.admin()?;
     let access = Access::new(address(&plane.url())?, &plane.ca()?, &certificate, &key)?;
-    // What a controller would make, and Pods need.
+    // A controller would create it, and Pods require it.
     let account = json!({"metadata": {"name": "default"}}).to_string();
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     access.connect().await?.send("POST", accounts, account.into()).await?;

@@ -1,28 +1,30 @@
-//! The tables of a pipeline as a picture.
+//! Draws the tables of a pipeline as SVG.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use anyhow::Result;
 use openflow::action::Action;
 use openflow::flow::Flow;
 use pipeline::tables::Table;
 
-use crate::state::Compiled;
+use crate::state::NodeView;
 
 const COLUMNS: usize = 4;
 const BOX: (usize, usize) = (232, 58);
 const GAP: (usize, usize) = (70, 62);
 const MARGIN: usize = 40;
 
-/// Draws the tables in packet order, in rows that run left to right, with an arrow for every way from one to another.
-pub(crate) fn draw(compiled: &Compiled) -> String {
+/// Draws the tables in packet order, in rows from left to right, with an arrow for every pair of tables that a flow
+/// connects.
+pub(crate) fn draw(node: &NodeView) -> Result<String> {
     let mut counts: BTreeMap<u8, usize> = BTreeMap::new();
     let mut ways: BTreeSet<(u8, u8)> = BTreeSet::new();
-    for (flow, _) in compiled.flows() {
+    for (flow, _) in node.flows()? {
         *counts.entry(flow.table).or_default() += 1;
         ways.extend(targets(&flow).into_iter().map(|to| (flow.table, to)));
     }
-    for (group, _) in &compiled.groups {
+    for (group, _) in node.groups()? {
         let to = group.buckets.iter().flat_map(|bucket| bucket.actions.iter().filter_map(target));
         ways.extend(to.map(|to| (Table::ServiceLb.id(), to)));
     }
@@ -68,14 +70,14 @@ pub(crate) fn draw(compiled: &Compiled) -> String {
         );
     }
     svg.push_str("</svg>\n");
-    svg
+    Ok(svg)
 }
 
 fn position(n: usize) -> (usize, usize) {
     (MARGIN + n % COLUMNS * (BOX.0 + GAP.0), MARGIN + n / COLUMNS * (BOX.1 + GAP.1))
 }
 
-/// From box to box: along a row straight, otherwise bent, so that long ways do not cross the boxes between.
+/// An arrow from box to box: straight within a row, otherwise bent, so that long arrows do not cross boxes.
 fn arrow((ax, ay): (usize, usize), (bx, by): (usize, usize)) -> String {
     if ay == by && ax < bx && bx - ax == BOX.0 + GAP.0 {
         let y = ay + BOX.1 / 2;
@@ -92,7 +94,7 @@ fn arrow((ax, ay): (usize, usize), (bx, by): (usize, usize)) -> String {
     format!("M{from},{start} C{from},{middle} {to},{middle} {to},{end}")
 }
 
-/// What a table is about, by colour: identity, connections, Services, policies, forwarding.
+/// The colour of a table by its purpose: identity, connections, Services, policies, forwarding.
 fn colour(table: u8) -> &'static str {
     match table {
         0..=22 => "#e8eef7",

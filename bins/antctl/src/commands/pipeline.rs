@@ -1,4 +1,4 @@
-//! `antctl pipeline`.
+//! `antctl pipeline`: flows, traces and diagrams.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{diagram, trace};
-use crate::state::{Compiled, State};
+use crate::state::NodeView;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,13 +23,13 @@ docs/pipeline-state.md describes the file.";
 #[derive(Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(crate) enum Command {
-    /// Prints the flows that an agent would install, as `ovs-ofctl -O OpenFlow15 add-flows` reads them
+    /// Print the flows that an agent would install, in the format of `ovs-ofctl -O OpenFlow15 add-flows`
     #[command(after_help = EXAMPLES)]
     Render(Render),
-    /// Runs packets through the flows, without a switch, and tells the way each took
+    /// Trace packets through the flows, without a switch
     #[command(after_help = EXAMPLES)]
     Trace(Trace),
-    /// Draws the tables that are in use, as SVG
+    /// Draw the tables in use, as SVG
     #[command(after_help = EXAMPLES)]
     Diagram(Input),
 }
@@ -45,10 +45,10 @@ pub(crate) struct Input {
 pub(crate) struct Render {
     #[command(flatten)]
     input: Input,
-    /// Print the groups instead, as `ovs-ofctl -O OpenFlow15 add-groups` reads them
+    /// Print the groups instead, in the format of `ovs-ofctl -O OpenFlow15 add-groups`
     #[arg(long)]
     groups: bool,
-    /// Say above each flow whose it is
+    /// Print the owner above each flow
     #[arg(long)]
     explain: bool,
 }
@@ -57,19 +57,20 @@ pub(crate) struct Render {
 pub(crate) struct Trace {
     #[command(flatten)]
     input: Input,
-    /// A packet, as in 'in_port=4,tcp,nw_src=10.10.0.4,nw_dst=10.96.0.10,tp_src=1000,tp_dst=80'; several make a conversation
+    /// A packet, as in 'in_port=4,tcp,nw_src=10.10.0.4,nw_dst=10.96.0.10,tp_src=1000,tp_dst=80'; repeat it for the
+    /// packets of a conversation
     #[arg(short, long = "packet", value_name = "PACKET", required = true)]
     packets: Vec<String>,
-    /// How the answer is printed
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Output {
-    /// For a person
+    /// Text for an operator to read
     Text,
-    /// For a program
+    /// JSON for a program to parse
     Json,
 }
 
@@ -77,48 +78,48 @@ impl Command {
     pub(crate) fn run(self) -> Result<String> {
         match self {
             Command::Render(render) => {
-                let compiled = render.input.compile()?;
-                Ok(if render.groups { groups(&compiled, render.explain)? } else { flows(&compiled, render.explain)? })
+                let node = render.input.load()?;
+                Ok(if render.groups { groups(&node, render.explain)? } else { flows(&node, render.explain)? })
             }
             Command::Trace(trace) => {
-                let compiled = trace.input.compile()?;
-                let traces = trace::run(&compiled, &trace.packets)?;
+                let node = trace.input.load()?;
+                let traces = trace::run(&node, &trace.packets)?;
                 match trace.output {
-                    Output::Text => trace::text(&compiled, &traces),
-                    Output::Json => trace::json(&compiled, &traces),
+                    Output::Text => trace::text(&node, &traces),
+                    Output::Json => trace::json(&node, &traces),
                 }
             }
-            Command::Diagram(input) => Ok(diagram::draw(&input.compile()?)),
+            Command::Diagram(input) => diagram::draw(&input.load()?),
         }
     }
 }
 
 impl Input {
-    fn compile(&self) -> Result<Compiled> {
-        State::load(&self.file)?.compile()
+    fn load(&self) -> Result<NodeView> {
+        NodeView::load(&self.file)
     }
 }
 
-fn flows(compiled: &Compiled, explain: bool) -> Result<String> {
+fn flows(node: &NodeView, explain: bool) -> Result<String> {
     let mut out = String::new();
     let mut table = None;
-    for (flow, owners) in compiled.flows() {
+    for (flow, owners) in node.flows()? {
         if explain {
             if table != Some(flow.table) {
                 let name = pipeline::tables::Table::by_id(flow.table).map_or("", |table| table.name());
                 writeln!(out, "{}# table {} {name}", if table.is_some() { "\n" } else { "" }, flow.table)?;
                 table = Some(flow.table);
             }
-            writeln!(out, "# {}", owners.join(", "))?;
+            writeln!(out, "# {owners}")?;
         }
         writeln!(out, "{flow}")?;
     }
     Ok(out)
 }
 
-fn groups(compiled: &Compiled, explain: bool) -> Result<String> {
+fn groups(node: &NodeView, explain: bool) -> Result<String> {
     let mut out = String::new();
-    for (group, owner) in &compiled.groups {
+    for (group, owner) in node.groups()? {
         if explain {
             writeln!(out, "# {owner}")?;
         }

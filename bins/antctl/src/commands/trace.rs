@@ -1,4 +1,4 @@
-//! `antctl pipeline trace`: a conversation through the flows of a Node.
+//! `antctl pipeline trace`: traces packets of one or more connections through the flows of a Node.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -8,14 +8,13 @@ use openflow::flow::Flow;
 use pipeline::tables::Table;
 use serde_json::{Value, json};
 use simulator::trace::{Did, Sent, Step};
-use simulator::{Arrival, Simulator, Trace, Verdict};
+use simulator::{Arrival, Trace, Verdict};
 
-use crate::state::Compiled;
+use crate::state::NodeView;
 
-/// Runs the packets one after the other, a second apart, and keeps connections and what was learned between them.
-pub(crate) fn run(compiled: &Compiled, packets: &[String]) -> Result<Vec<Trace>> {
-    let flows = compiled.flows().into_iter().map(|(flow, _)| flow);
-    let mut simulator = Simulator::new(flows, compiled.groups.iter().map(|(group, _)| group.clone()));
+/// Traces the packets in order, one second apart; connections and learned flows are kept between them.
+pub(crate) fn run(node: &NodeView, packets: &[String]) -> Result<Vec<Trace>> {
+    let mut simulator = node.switch()?;
     (1..)
         .zip(packets)
         .map(|(number, text)| {
@@ -26,27 +25,27 @@ pub(crate) fn run(compiled: &Compiled, packets: &[String]) -> Result<Vec<Trace>>
         .collect()
 }
 
-/// For a person.
-pub(crate) fn text(compiled: &Compiled, traces: &[Trace]) -> Result<String> {
+/// The traces as text for an operator.
+pub(crate) fn text(node: &NodeView, traces: &[Trace]) -> Result<String> {
     let mut out = String::new();
     for (number, trace) in (1..).zip(traces) {
         if traces.len() > 1 {
             writeln!(out, "{}packet {number}", if number > 1 { "\n" } else { "" })?;
         }
-        writeln!(out, "{}", trace.explain(|flow| Some(compiled.owners_of(flow).join(", "))).to_string().trim_end())?;
+        writeln!(out, "{}", trace.explain(|flow| Some(node.owners_of(flow).join(", "))).to_string().trim_end())?;
     }
     Ok(out)
 }
 
-/// For a program.
-pub(crate) fn json(compiled: &Compiled, traces: &[Trace]) -> Result<String> {
+/// The traces as JSON, with the owners of flows.
+pub(crate) fn json(node: &NodeView, traces: &[Trace]) -> Result<String> {
     let traces: Vec<Value> = traces
         .iter()
         .map(|trace| {
             json!({
                 "in_port": trace.arrival.in_port.to_string(),
                 "packet": trace.arrival.packet.to_string(),
-                "steps": trace.steps.iter().map(|step| step_json(compiled, step)).collect::<Vec<_>>(),
+                "steps": trace.steps.iter().map(|step| step_json(node, step)).collect::<Vec<_>>(),
                 "verdict": verdict_json(&trace.verdict),
             })
         })
@@ -54,14 +53,14 @@ pub(crate) fn json(compiled: &Compiled, traces: &[Trace]) -> Result<String> {
     Ok(serde_json::to_string_pretty(&traces)? + "\n")
 }
 
-fn step_json(compiled: &Compiled, step: &Step) -> Value {
+fn step_json(node: &NodeView, step: &Step) -> Value {
     let flow: Option<&Flow> = step.flow.as_deref();
     json!({
         "table": step.table,
         "name": Table::by_id(step.table).map(Table::name),
         "priority": flow.map(|flow| flow.priority),
         "flow": flow.map(ToString::to_string),
-        "owners": flow.map(|flow| compiled.owners_of(flow)),
+        "owners": flow.map(|flow| node.owners_of(flow)),
         "sets": step.did.iter().filter_map(|did| match did {
             Did::Set(field, value) => Some(json!({ "field": field.name(), "value": format!("{value:#x}") })),
             _ => None,

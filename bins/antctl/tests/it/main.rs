@@ -1,4 +1,4 @@
-//! antctl as people run it.
+//! Runs antctl as a program.
 
 #[cfg(test)]
 mod pipeline;

@@ -1,4 +1,4 @@
-//! `antctl pipeline`.
+//! `antctl pipeline` with the example file.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ fn example() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/pipeline/example-state.yaml")
 }
 
-/// What the command prints, or what it complains of.
+/// The standard output of the command, or its error.
 fn antctl(args: &[&str], file: &Path) -> Result<String, String> {
     let output =
         Command::new(env!("CARGO_BIN_EXE_antctl")).arg("pipeline").args(args).arg("-f").arg(file).output().unwrap();
@@ -17,8 +17,8 @@ fn antctl(args: &[&str], file: &Path) -> Result<String, String> {
     if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
-/// The complaint about the example with one piece replaced.
-fn complaint(from: &str, to: &str) -> String {
+/// The error for the example with one part replaced.
+fn error_for(from: &str, to: &str) -> String {
     let text = std::fs::read_to_string(example()).unwrap();
     assert_eq!(text.matches(from).count(), 1, "{from}");
     let dir = Scratch::new().unwrap();
@@ -29,7 +29,7 @@ fn complaint(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn a_switch_takes_what_is_rendered_and_holds_the_same() {
+fn a_switch_accepts_the_rendered_flows_and_groups_unchanged() {
     let flows = antctl(&["render"], &example()).unwrap();
     let groups = antctl(&["render", "--groups"], &example()).unwrap();
     let ovs = Ovs::start().unwrap();
@@ -47,13 +47,13 @@ fn a_switch_takes_what_is_rendered_and_holds_the_same() {
 }
 
 #[test]
-fn an_explanation_names_the_owner_of_every_flow() {
+fn explain_names_the_owner_of_every_flow() {
     let text = antctl(&["render", "--explain"], &example()).unwrap();
     for owner in ["# Node\n", "# Pod default/client\n", "# Node node2\n", "# Service default/web:http\n"] {
         assert!(text.contains(owner), "{owner}");
     }
-    let clause = "# NetworkPolicy default/web ingress[0] (1)\n\
-        table=90, priority=200,ip,nw_src=10.10.0.4 actions=conjunction(1,1/3)\n";
+    let clause = "# NetworkPolicy default/web ingress[0] (2126306545)\n\
+        table=90, priority=200,ip,nw_src=10.10.0.4 actions=conjunction(2126306545,1/3)\n";
     assert!(text.contains(clause), "{text}");
 }
 
@@ -66,7 +66,7 @@ fn a_diagram_shows_the_tables_in_use() {
 }
 
 #[test]
-fn bad_input_is_named_by_file_document_object_and_field() {
+fn errors_name_file_document_object_and_field() {
     for (from, to, expected) in [
         (
             "mode: encap",
@@ -86,7 +86,7 @@ fn bad_input_is_named_by_file_document_object_and_field() {
         (
             "podIP: 10.10.0.4, podIPs: [{ip: 10.10.0.4}]",
             "podIP: 10.10.0.3, podIPs: [{ip: 10.10.0.3}]",
-            "antctl: state.yaml: document 3: Pod default/web-1: status.podIPs: 10.10.0.3 is Pod default/client's address",
+            "antctl: state.yaml: interface default-web-1: address 10.10.0.3 is in use by interface default-client, which keeps it",
         ),
         (
             "podSelector: {matchLabels: {app: client}}",
@@ -116,7 +116,7 @@ fn bad_input_is_named_by_file_document_object_and_field() {
         ),
         ("kind: NodeState", "kind: [", "antctl: state.yaml: "),
     ] {
-        let error = complaint(from, to);
+        let error = error_for(from, to);
         assert!(error.starts_with(expected), "\n{error}\n{expected}");
     }
 }
@@ -127,7 +127,7 @@ const ANSWER: &str = "in_port=3,tcp,dl_src=0a:00:0a:0a:01:01,dl_dst=0a:58:0a:0a:
     nw_dst=10.10.0.4,tp_src=8080,tp_dst=1000,tcp_flags=syn|ack";
 
 #[test]
-fn a_conversation_is_traced_packet_by_packet() {
+fn the_packets_of_a_conversation_are_traced_in_order() {
     let text = antctl(&["trace", "--packet", CLIENT_TO_SERVICE, "--packet", ANSWER], &example()).unwrap();
     let ends: Vec<&str> = text.lines().filter(|line| line.starts_with("=> ")).collect();
     assert_eq!(
@@ -137,11 +137,11 @@ fn a_conversation_is_traced_packet_by_packet() {
             "=> port 4: tcp 10.96.0.10:80 > 10.10.0.4:1000 syn+ack ttl 63 (0a:0a:00:00:01:01 > 0a:58:0a:0a:00:04)",
         ]
     );
-    assert!(text.contains("[NetworkPolicy default/web ingress[0] (1)] (conjunction 1)"), "{text}");
+    assert!(text.contains("[NetworkPolicy default/web ingress[0] (2126306545)] (conjunction 2126306545)"), "{text}");
 }
 
 #[test]
-fn a_trace_for_a_program_says_why_a_packet_was_dropped() {
+fn a_json_trace_has_the_reason_of_a_drop() {
     let spoofed = CLIENT_TO_SERVICE.replace("nw_src=10.10.0.4", "nw_src=10.10.0.9");
     let text = antctl(&["trace", "--packet", &spoofed, "-o", "json"], &example()).unwrap();
     let traces: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -1,14 +1,13 @@
-//! What a Pod's device is called on the host.
+//! Names of veths on the host.
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 
-/// How much of the Pod's name is in it.
+/// Length of the prefix from the Pod's name.
 const READABLE: usize = 8;
-/// How many digits tell Pods of one name apart: with the dash they fill the 15 bytes that the kernel allows.
+/// Length of the hash suffix: prefix, dash and suffix fill the 15 bytes that the kernel allows.
 const DIGITS: usize = 6;
 
-/// The name of a Pod's device on the host: the beginning of the Pod's name, and digits that follow from its container's id, as
-/// Antrea has them.
+/// Name of a Pod's veth on the host, as Antrea computes it: a prefix of the Pod's name, and a hash of its container ID.
 pub(super) fn interface_name(pod: &str, container: &str) -> String {
     let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, container.as_bytes());
     let digits = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>();

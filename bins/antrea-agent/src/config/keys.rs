@@ -1,34 +1,30 @@
-//! Every key of `antrea-agent.conf`: Antrea's, whether they have an effect here or not, and the few of our own.
+//! Every key of `antrea-agent.conf`: those of Antrea, implemented or not, and a few additional ones.
 
 use ::config::{Key, Schema, key};
 
-/// What the file may say.
+/// The schema of the file.
 pub(crate) const SCHEMA: Schema = Schema { keys: KEYS, not_yet: NOT_YET, features: &FEATURES };
 
-/// All of them, in the order of the documentation.
+/// All keys, in the order of the documentation.
 pub(crate) const KEYS: &[Key] = &[
     // The Node.
     key("ovsBridge", "br-int", "name of the bridge that connects Pods"),
-    key("ovsDatapathType", "", "`system` (in the kernel) or `netdev` (in ovs-vswitchd); found out where not set"),
+    key("ovsDatapathType", "", "`system` (in the kernel) or `netdev` (in ovs-vswitchd); detected if not set"),
     key("ovsRunDir", "/var/run/openvswitch", "directory with the sockets of Open vSwitch"),
     key("hostGateway", "antrea-gw0", "name of the bridge's port towards the Node"),
-    key("cniSocket", "/var/run/antrea/cni.sock", "where antrea-cni finds the agent"),
+    key("cniSocket", "/var/run/antrea/cni.sock", "CNI socket, at which antrea-cni calls the agent"),
     key(
         "ipamDir",
         "/var/lib/cni/networks/antrea",
-        "ours: directory with the addresses in use, in the format of host-local",
+        "not in Antrea: directory with the addresses in use, in the format of host-local",
     ),
     key(
         "hostProcPathPrefix",
         "/host",
-        "directory under which the Node's `/proc` is, if it is there: for an agent in a Pod",
+        "directory under which the Node's `/proc` is mounted, for an agent in a Pod; ignored if it does not exist",
     ),
-    key(
-        "transportInterface",
-        "",
-        "interface towards other Nodes, at whose addresses they reach this one; the one with the Node's address where not set",
-    ),
-    key("transportInterfaceCIDRs", "[]", "networks by which to find that interface, where its name is not set"),
+    key("transportInterface", "", "interface for traffic between Nodes; the one with the Node's address if not set"),
+    key("transportInterfaceCIDRs", "[]", "networks that select this interface if `transportInterface` is not set"),
     key("nodeType", "k8sNode", "`k8sNode`, or `externalNode` for machines outside of the cluster"),
     // Traffic between Nodes.
     key(
@@ -37,83 +33,91 @@ pub(crate) const KEYS: &[Key] = &[
         "`encap`, `noEncap`, `hybrid` (`encap` where Nodes share no subnet) or `networkPolicyOnly`",
     ),
     key("tunnelType", "geneve", "`geneve`, `vxlan`, `gre` or `stt`"),
-    key("tunnelPort", "0", "port of the tunnel; 0 for the usual one of its type"),
+    key("tunnelPort", "0", "port of the tunnel; 0 for the default of its type"),
     key("tunnelCsum", "false", "whether tunnels compute checksums of their outer UDP header"),
     key("trafficEncryptionMode", "none", "`none`, `ipsec` or `wireGuard`"),
-    key("enableIPSecTunnel", "false", "what Antrea had before `trafficEncryptionMode: ipsec`"),
+    key("enableIPSecTunnel", "false", "older form of `trafficEncryptionMode: ipsec`"),
     key("wireGuard.port", "51820", "port of WireGuard"),
     key("ipsec.authenticationMode", "psk", "`psk` or `cert`"),
-    key("defaultMTU", "0", "MTU of Pods; 0 for what is left of the transport interface's"),
+    key("defaultMTU", "0", "MTU of Pods; 0 for the MTU of the transport interface minus the encapsulation overhead"),
     key("noSNAT", "false", "with `noEncap`: whether Pods keep their addresses outside of the cluster"),
     key("snatFullyRandomPorts", "false", "whether source ports of masqueraded connections are random"),
     key("podCIDRs", "", "with `networkPolicyOnly`: addresses of all Pods"),
     key("enableBridgingMode", "false", "whether Pods with addresses of AntreaIPAM are bridged to the Node's network"),
     key("disableTXChecksumOffload", "false", "whether Pods compute checksums themselves"),
-    key("hostNetworkAcceleration.enable", "true", "whether forwarded connections take a short way through the kernel"),
+    key("hostNetworkAcceleration.enable", "true", "whether forwarded connections use the flowtable of nftables"),
     key("hostNetworkMode", "iptables", "`iptables` or `nftables`; rules are always nftables here"),
-    key("packetInRate", "5000", "packets a second that each feature may send to the agent"),
+    key("packetInRate", "5000", "packets per second that each feature may send to the agent"),
     // Services.
-    key("antreaProxy.enable", "true", "whether the agent serves Services"),
-    key("antreaProxy.proxyAll", "false", "whether also for the Node and from outside, in place of kube-proxy"),
-    key("antreaProxy.nodePortAddresses", "[]", "networks of the Node's addresses that have NodePorts; all where empty"),
-    key("antreaProxy.skipServices", "[]", "Services to leave alone, as `namespace/name` or as address"),
-    key("antreaProxy.proxyLoadBalancerIPs", "true", "whether addresses of load balancers are served"),
-    key("antreaProxy.serviceProxyName", "", "value of `service.kubernetes.io/service-proxy-name` of Services to serve"),
+    key("antreaProxy.enable", "true", "whether the agent load-balances Services"),
+    key(
+        "antreaProxy.proxyAll",
+        "false",
+        "whether also for traffic from the Node and from outside, replacing kube-proxy",
+    ),
+    key("antreaProxy.nodePortAddresses", "[]", "networks of the Node's addresses that have NodePorts; all if empty"),
+    key("antreaProxy.skipServices", "[]", "Services to ignore, as `namespace/name` or as address"),
+    key("antreaProxy.proxyLoadBalancerIPs", "true", "whether load balancer IPs are handled"),
+    key(
+        "antreaProxy.serviceProxyName",
+        "",
+        "handle only Services with this value of the label `service.kubernetes.io/service-proxy-name`",
+    ),
     key(
         "antreaProxy.defaultLoadBalancerMode",
         "nat",
-        "`nat` or `dsr`, for connections from outside to Pods of other Nodes",
+        "`nat` or `dsr`, for external connections to Pods of other Nodes",
     ),
     key(
         "antreaProxy.disableServiceHealthCheckServer",
         "false",
-        "whether health checks of load balancers go unanswered",
+        "whether the health check server for load balancers is disabled",
     ),
-    key("antreaProxy.serviceHealthCheckServerBindAddress", "0.0.0.0:10256", "where they are answered"),
-    key("serviceCIDR", "10.96.0.0/12", "addresses of Services, without AntreaProxy"),
+    key("antreaProxy.serviceHealthCheckServerBindAddress", "0.0.0.0:10256", "address of the health check server"),
+    key("serviceCIDR", "10.96.0.0/12", "cluster IPs of Services, used without AntreaProxy"),
     key("serviceCIDRv6", "", "the same for IPv6"),
     // Interfaces of the agent.
     key("apiPort", "10350", "port of the agent's API"),
-    key("enablePrometheusMetrics", "true", "whether it has metrics"),
-    key("tlsCipherSuites", "", "cipher suites of TLS 1.2 that it accepts"),
-    key("tlsMinVersion", "", "oldest version of TLS that it accepts"),
+    key("enablePrometheusMetrics", "true", "whether the API serves Prometheus metrics"),
+    key("tlsCipherSuites", "", "accepted cipher suites of TLS 1.2"),
+    key("tlsMinVersion", "", "minimum version of TLS"),
     key(
         "clientConnection.kubeconfig",
         "",
-        "kubeconfig for the Kubernetes API; the ServiceAccount of the Pod where not set",
+        "kubeconfig for the Kubernetes API; the ServiceAccount of the Pod if not set",
     ),
     key(
         "antreaClientConnection.kubeconfig",
         "",
-        "kubeconfig for antrea-controller; the ServiceAccount of the Pod where not set",
+        "kubeconfig for antrea-controller; the ServiceAccount of the Pod if not set",
     ),
-    key("kubeAPIServerOverride", "", "address of the Kubernetes API that counts more than the kubeconfig's"),
-    key("clusterPort", "10351", "port on which agents find out which of them live"),
-    key("memberlist.gossipVerifyOutgoing", "true", "whether what they send there is encrypted"),
-    key("memberlist.gossipVerifyIncoming", "true", "whether what they receive has to be"),
+    key("kubeAPIServerOverride", "", "address of the Kubernetes API, which overrides the kubeconfig"),
+    key("clusterPort", "10351", "port of the memberlist protocol, by which agents detect failed Nodes"),
+    key("memberlist.gossipVerifyOutgoing", "true", "whether outgoing memberlist messages are encrypted"),
+    key("memberlist.gossipVerifyIncoming", "true", "whether incoming memberlist messages must be encrypted"),
     // Features.
     key("egress.exceptCIDRs", "[]", "destinations to which no Egress applies"),
-    key("egress.maxEgressIPsPerNode", "255", "Egress addresses that a Node may have"),
+    key("egress.maxEgressIPsPerNode", "255", "maximum number of Egress IPs per Node"),
     key("egress.snatFullyRandomPorts", "", "`snatFullyRandomPorts` for Egresses"),
     key("egress.uniqueMACForSubInterfaces", "true", "whether VLAN interfaces of Egresses have MACs of their own"),
-    key("dnsServerOverride", "", "name server for rules with domain names; that of the cluster where not set"),
-    key("fqdnCacheMinTTL", "0", "seconds for which answers of name servers count at least"),
-    key("nodePortLocal.enable", "false", "whether Pods get ports of the Node"),
-    key("nodePortLocal.portRange", "61000-62000", "which"),
+    key("dnsServerOverride", "", "DNS server for FQDN rules; that of the cluster if not set"),
+    key("fqdnCacheMinTTL", "0", "minimum TTL of DNS answers, in seconds"),
+    key("nodePortLocal.enable", "false", "whether Pods are reachable at ports of the Node"),
+    key("nodePortLocal.portRange", "61000-62000", "range of these ports"),
     key("flowExporter.enable", "false", "whether connections are exported"),
-    key("flowExporter.flowCollectorAddr", "flow-aggregator/flow-aggregator:4739:tls", "where to"),
-    key("flowExporter.flowPollInterval", "5s", "how often they are looked at"),
-    key("flowExporter.activeFlowExportTimeout", "5s", "how often one with packets is exported"),
-    key("flowExporter.idleFlowExportTimeout", "15s", "how long one without packets is waited for"),
-    key("flowExporter.protocolFilter", "", "protocols that are exported; all where not set"),
+    key("flowExporter.flowCollectorAddr", "flow-aggregator/flow-aggregator:4739:tls", "address of the flow collector"),
+    key("flowExporter.flowPollInterval", "5s", "how often connections are polled"),
+    key("flowExporter.activeFlowExportTimeout", "5s", "export interval of a connection with packets"),
+    key("flowExporter.idleFlowExportTimeout", "15s", "time without packets after which a connection is exported"),
+    key("flowExporter.protocolFilter", "", "protocols that are exported; all if not set"),
     key("flowCollectorAddr", "", "older name of `flowExporter.flowCollectorAddr`"),
     key("flowPollInterval", "", "older name of `flowExporter.flowPollInterval`"),
     key("activeFlowExportTimeout", "", "older name of `flowExporter.activeFlowExportTimeout`"),
     key("idleFlowExportTimeout", "", "older name of `flowExporter.idleFlowExportTimeout`"),
     key("multicast.enable", "false", "whether multicast is routed"),
-    key("multicast.multicastInterfaces", "[]", "through which interfaces"),
-    key("multicast.igmpQueryVersions", "[1, 2, 3]", "versions of IGMP by which Pods are asked"),
-    key("multicast.igmpQueryInterval", "125s", "how often"),
+    key("multicast.multicastInterfaces", "[]", "interfaces for multicast traffic"),
+    key("multicast.igmpQueryVersions", "[1, 2, 3]", "IGMP versions of queries to Pods"),
+    key("multicast.igmpQueryInterval", "125s", "interval of IGMP queries"),
     key("multicluster.enableGateway", "false", "whether the Node can be a gateway to other clusters"),
     key("multicluster.namespace", "", "namespace of the multi-cluster controller"),
     key("multicluster.enableStretchedNetworkPolicy", "false", "whether policies select Pods of other clusters"),
@@ -121,18 +125,18 @@ pub(crate) const KEYS: &[Key] = &[
     key("multicluster.trafficEncryptionMode", "none", "`none` or `wireGuard`"),
     key("multicluster.wireGuard.port", "51821", "port of WireGuard between clusters"),
     key("externalNode.externalNodeNamespace", "default", "with `externalNode`: namespace of the machine's object"),
-    key("externalNode.policyBypassRules", "[]", "with `externalNode`: traffic that no policy applies to"),
-    key("auditLogging.maxSize", "500", "megabytes of a log of policies"),
-    key("auditLogging.maxBackups", "3", "old logs that are kept"),
-    key("auditLogging.maxAge", "28", "days for which they are"),
-    key("auditLogging.compress", "true", "whether they are compressed"),
+    key("externalNode.policyBypassRules", "[]", "with `externalNode`: traffic that bypasses policies"),
+    key("auditLogging.maxSize", "500", "maximum size of an audit log, in MB"),
+    key("auditLogging.maxBackups", "3", "number of rotated audit logs that are kept"),
+    key("auditLogging.maxAge", "28", "days for which rotated audit logs are kept"),
+    key("auditLogging.compress", "true", "whether rotated audit logs are compressed"),
     key("secondaryNetwork.ovsBridges", "[]", "bridges of secondary networks"),
 ];
 
-/// Keys that are read and checked, and that nothing in the agent uses yet. Whoever does takes his key away from here.
+/// Keys that are parsed, but not used yet. Remove a key from here when the agent uses it.
 pub(crate) const NOT_YET: &[&str] = &["antreaClientConnection.kubeconfig"];
 
-/// Antrea's features, with whether they are on where the file says nothing.
+/// Feature gates of Antrea, with their defaults.
 pub(crate) const FEATURES: [(&str, bool); 36] = [
     ("AllAlpha", false),
     ("AllBeta", false),

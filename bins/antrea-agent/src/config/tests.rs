@@ -34,7 +34,7 @@ fn no_file_an_empty_one_and_one_of_comments_are_the_defaults() {
 }
 
 #[test]
-fn every_key_with_its_documented_default_changes_nothing_and_needs_no_word() {
+fn every_key_with_its_documented_default_changes_nothing_and_is_not_logged() {
     let (defaults, _) = read("");
     for key in KEYS {
         assert_eq!(read(&section(key.path, key.default)), (defaults.clone(), vec![]), "{}", key.path);
@@ -42,7 +42,7 @@ fn every_key_with_its_documented_default_changes_nothing_and_needs_no_word() {
 }
 
 #[test]
-fn a_key_without_an_effect_says_so() {
+fn a_key_without_an_effect_is_logged() {
     let mut reader = Reader::empty(&keys::SCHEMA);
     Config::ask(&mut reader);
     for key in KEYS.iter().filter(|key| !reader.was_asked(key.path) && !NOT_YET.contains(&key.path)) {
@@ -122,8 +122,8 @@ kubeAPIServerOverride: https://192.0.2.9:6443
         kube_api_server_override: Some("https://192.0.2.9:6443".into()),
     };
     assert_eq!(config, expected);
-    let told: Vec<_> = notes.iter().filter_map(|note| note.split(':').next()).collect();
-    assert_eq!(told, NOT_YET);
+    let noted: Vec<_> = notes.iter().filter_map(|note| note.split(':').next()).collect();
+    assert_eq!(noted, NOT_YET);
 }
 
 #[test]
@@ -158,14 +158,14 @@ fn a_misspelt_key_is_an_error_with_the_right_one() {
 }
 
 #[test]
-fn a_key_that_nobody_knows_is_told() {
+fn an_unknown_key_is_logged() {
     let (config, notes) = read("somethingFromTheFuture: {a: 1}\n");
     assert_eq!(config, read("").0);
-    assert_eq!(notes, ["somethingFromTheFuture: is not a key that is known here, and has no effect"]);
+    assert_eq!(notes, ["somethingFromTheFuture: unknown key, has no effect"]);
 }
 
 #[test]
-fn a_feature_that_is_asked_for_and_missing_is_told() {
+fn an_enabled_but_missing_feature_is_logged() {
     let (_, notes) = read("featureGates: {Egress: true, Multicast: false, FlowExporter: true, AntreaProxy: true}\n");
     assert_eq!(
         notes,
@@ -208,7 +208,7 @@ fn a_wrong_value_is_an_error_with_file_key_value_and_what_is_allowed() {
         ),
         ("featureGates: {Egress: 1}", "featureGates.Egress: `1` is neither true nor false"),
         ("featureGates: [Egress]", "featureGates: `[\"Egress\"]` is not a section"),
-        ("- a", "is not a list of `key: value`"),
+        ("- a", "is not a mapping of keys to values"),
         ("a: b: c", "mapping"),
         ("noSNAT: true\nnoSNAT: false", "duplicate"),
     ] {
@@ -219,7 +219,7 @@ fn a_wrong_value_is_an_error_with_file_key_value_and_what_is_allowed() {
 }
 
 #[test]
-fn what_does_not_go_together_is_an_error() {
+fn contradicting_keys_are_an_error() {
     for (text, expected) in [
         ("noSNAT: true", "noSNAT: true needs trafficEncapMode noEncap"),
         ("trafficEncapMode: hybrid\nnoSNAT: true", "noSNAT: true needs trafficEncapMode noEncap"),
@@ -228,33 +228,33 @@ fn what_does_not_go_together_is_an_error() {
             "antreaProxy.enable: false needs trafficEncapMode encap",
         ),
         ("antreaProxy: {enable: false, proxyAll: true}", "antreaProxy.proxyAll: true needs antreaProxy.enable: true"),
-        ("ovsBridge: antrea-gw0", "hostGateway: is the same as ovsBridge"),
+        ("ovsBridge: antrea-gw0", "hostGateway: must differ from ovsBridge"),
     ] {
         assert!(problem(text).contains(expected), "{}", problem(text));
     }
 }
 
 #[test]
-fn nobody_who_asks_for_encryption_goes_without() {
+fn requested_encryption_that_is_missing_is_an_error() {
     for text in ["trafficEncryptionMode: ipsec", "trafficEncryptionMode: WireGuard", "enableIPSecTunnel: true"] {
         assert!(problem(text).contains("is not implemented yet"));
     }
 }
 
 #[test]
-fn all_problems_are_told_at_once() {
+fn all_problems_are_reported_at_once() {
     let error = problem("tunnelTyp: gre\ntunnelPort: x\napiPort: 99999\n");
     assert_eq!(error.lines().next(), Some("agent.conf: 3 problems:"));
     assert_eq!(error.lines().count(), 4);
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn a_missing_file_is_named_in_the_error() {
     let error = Config::load(Some(Path::new("/nonexistent/agent.conf"))).unwrap_err().to_string();
     assert!(error.starts_with("/nonexistent/agent.conf: cannot be read: No such file"), "{error}");
 }
 
-/// `make codegen` writes it.
+/// `make codegen` updates the table.
 #[test]
 fn the_documentation_has_every_key() {
     let mut reader = Reader::empty(&keys::SCHEMA);

@@ -1,38 +1,38 @@
-//! Where the controller is: its replicas and its authority, as Kubernetes has them.
+//! Discovery of the controller: addresses of its replicas, and its CA certificate.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use delta::StableKey;
-use k8s::{Client, Notice, Only};
+use k8s::{Client, WatchEvent, WatchFilter};
 use tokio::sync::watch;
 use types::ObjectName;
 use types::config_map::ConfigMap;
 use types::service::{EndpointSlice, SERVICE_NAME_LABEL, Service};
 
-/// The controller's Service.
-pub(super) const SERVICE: &str = "antrea";
-/// The name of its port.
+/// Name of the controller's Service.
+pub(crate) const SERVICE: &str = "antrea";
+/// Name of the Service's port.
 const PORT: &str = "api";
-/// Where the certificate of its authority is.
+/// ConfigMap with the CA certificate.
 pub(super) const CONFIG_MAP: &str = "antrea-ca";
 const CERTIFICATE: &str = "ca.crt";
 
-/// Where the controller is.
+/// What is known of the controller.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Places {
-    /// Whether Kubernetes has been asked.
-    pub(super) is_known: bool,
+pub(super) struct Discovered {
+    /// Whether the initial sync is complete.
+    pub(super) is_synced: bool,
     /// Whether the cluster has a controller, running or not.
     pub(super) is_deployed: bool,
-    /// Its replicas that are ready, in order.
+    /// Addresses of ready replicas, sorted.
     pub(super) addresses: Vec<SocketAddr>,
-    /// Who vouches for them.
-    pub(super) authorities: Option<String>,
+    /// CA certificates for TLS, as PEM.
+    pub(super) ca_bundle: Option<String>,
 }
 
-impl Places {
-    /// The replicas, beginning with the one that a Node should try first.
+impl Discovered {
+    /// The replicas, in the order in which a Node should try them.
     pub(super) fn addresses_for(&self, node: &str) -> impl Iterator<Item = SocketAddr> {
         let count = self.addresses.len();
         let first = usize::try_from(node.stable_hash() % (count.max(1) as u64)).unwrap_or_default();
@@ -40,42 +40,43 @@ impl Places {
     }
 }
 
-/// Follows where the controller is.
-pub(super) fn find(client: &Client, namespace: &str) -> watch::Receiver<Places> {
-    let (places, found) = watch::channel(Places::default());
-    let only = Only { namespace: namespace.to_owned(), ..Only::default() };
-    let mut slices =
-        client.watch::<EndpointSlice>(&Only { labels: format!("{SERVICE_NAME_LABEL}={SERVICE}"), ..only.clone() });
-    let mut services = client.watch::<Service>(&Only { fields: format!("metadata.name={SERVICE}"), ..only.clone() });
-    let mut maps = client.watch::<ConfigMap>(&Only { fields: format!("metadata.name={CONFIG_MAP}"), ..only });
+/// Watches the Service, EndpointSlices and ConfigMap of the controller.
+pub(super) fn find(client: &Client, namespace: &str) -> watch::Receiver<Discovered> {
+    let (discovered, found) = watch::channel(Discovered::default());
+    let only = WatchFilter { namespace: namespace.to_owned(), ..WatchFilter::default() };
+    let mut slices = client
+        .watch::<EndpointSlice>(&WatchFilter { labels: format!("{SERVICE_NAME_LABEL}={SERVICE}"), ..only.clone() });
+    let mut services =
+        client.watch::<Service>(&WatchFilter { fields: format!("metadata.name={SERVICE}"), ..only.clone() });
+    let mut maps = client.watch::<ConfigMap>(&WatchFilter { fields: format!("metadata.name={CONFIG_MAP}"), ..only });
     tokio::spawn(async move {
         let mut known: BTreeMap<ObjectName, EndpointSlice> = BTreeMap::new();
         let (mut has_service, mut synced) = (false, [false; 3]);
-        let mut now = Places::default();
+        let mut now = Discovered::default();
         loop {
             tokio::select! {
                 notice = services.next() => match notice {
-                    Notice::Set(_) => has_service = true,
-                    Notice::Gone(_) => has_service = false,
-                    Notice::Synced => synced[0] = true,
+                    WatchEvent::Applied(_) => has_service = true,
+                    WatchEvent::Deleted(_) => has_service = false,
+                    WatchEvent::Synced => synced[0] = true,
                 },
                 notice = slices.next() => match notice {
-                    Notice::Set(slice) => _ = known.insert(slice.metadata.object_name(), slice),
-                    Notice::Gone(name) => _ = known.remove(&name),
-                    Notice::Synced => synced[1] = true,
+                    WatchEvent::Applied(slice) => _ = known.insert(slice.metadata.object_name(), slice),
+                    WatchEvent::Deleted(name) => _ = known.remove(&name),
+                    WatchEvent::Synced => synced[1] = true,
                 },
                 notice = maps.next() => match notice {
-                    Notice::Set(mut map) => now.authorities = map.data.remove(CERTIFICATE),
-                    Notice::Gone(_) => now.authorities = None,
-                    Notice::Synced => synced[2] = true,
+                    WatchEvent::Applied(mut map) => now.ca_bundle = map.data.remove(CERTIFICATE),
+                    WatchEvent::Deleted(_) => now.ca_bundle = None,
+                    WatchEvent::Synced => synced[2] = true,
                 },
             }
-            now.is_known = synced == [true; 3];
-            // Whatever of it is there, somebody meant there to be one.
-            now.is_deployed = has_service || !known.is_empty() || now.authorities.is_some();
+            now.is_synced = synced == [true; 3];
+            // Any of these objects means that a controller is deployed.
+            now.is_deployed = has_service || !known.is_empty() || now.ca_bundle.is_some();
             now.addresses = addresses(known.values());
-            places.send_if_modified(|places| std::mem::replace(places, now.clone()) != now);
-            if places.is_closed() {
+            discovered.send_if_modified(|discovered| std::mem::replace(discovered, now.clone()) != now);
+            if discovered.is_closed() {
                 return;
             }
         }
@@ -94,28 +95,28 @@ fn addresses<'a>(slices: impl Iterator<Item = &'a EndpointSlice>) -> Vec<SocketA
 mod tests {
     use super::*;
 
-    fn places(count: u8) -> Places {
+    fn discovered(count: u8) -> Discovered {
         let addresses = (1..=count).map(|n| SocketAddr::from(([192, 0, 2, n], 10349))).collect();
-        Places { addresses, ..Places::default() }
+        Discovered { addresses, ..Discovered::default() }
     }
 
     #[test]
-    fn every_node_tries_every_replica_and_they_do_not_all_begin_with_one() {
-        let places = places(3);
+    fn every_node_tries_every_replica_and_nodes_are_spread_evenly() {
+        let discovered = discovered(3);
         let mut firsts: BTreeMap<SocketAddr, usize> = BTreeMap::new();
         for node in 0..300 {
-            let order: Vec<SocketAddr> = places.addresses_for(&format!("node-{node}")).collect();
+            let order: Vec<SocketAddr> = discovered.addresses_for(&format!("node-{node}")).collect();
             let mut sorted = order.clone();
             sorted.sort_unstable();
-            assert_eq!(sorted, places.addresses);
+            assert_eq!(sorted, discovered.addresses);
             *firsts.entry(order[0]).or_default() += 1;
         }
         assert!(firsts.len() == 3 && firsts.values().all(|count| (60..140).contains(count)), "{firsts:?}");
-        assert_eq!(self::places(0).addresses_for("a").count(), 0);
+        assert_eq!(self::discovered(0).addresses_for("a").count(), 0);
     }
 
     #[test]
-    fn only_replicas_that_are_ready_and_can_be_reached_count() {
+    fn only_ready_replicas_with_an_ip_address_are_used() {
         let slice = |text: &str| serde_json::from_str::<EndpointSlice>(text).unwrap();
         let slices = [
             slice(

@@ -1,25 +1,25 @@
-//! Numbers for ports, asked for before the switch knows a port: so its flows need not wait for it, and it has the same number after the
-//! switch was restarted.
+//! OpenFlow ports that Pod ports request (`ofport_request`): flows can be installed before the port exists, and the port keeps its
+//! number when the switch restarts.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What Pods' ports may have: the switch begins with low numbers for ports that do not ask, and OpenFlow keeps the highest.
+/// Range for Pods: the switch assigns low numbers to ports without a request, and OpenFlow reserves the highest.
 const RANGE: RangeInclusive<u16> = 16..=0xfe00;
 
-/// Gives numbers in turn: one that is free again was somebody's long ago, and nobody remembers whose.
+/// Assigns numbers round robin, so that a number is reused as late as possible: stale state may still refer to its last port.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Numbers(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     last: Option<u16>,
-    /// Given to ports that the database may not have yet.
-    under_way: BTreeSet<u16>,
+    /// Reserved for ports that may not be in OVSDB yet.
+    reserved: BTreeSet<u16>,
 }
 
-/// A number that nobody else gets as long as this is there.
+/// A number that is reserved until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     number: u16,
@@ -27,21 +27,21 @@ pub(crate) struct Reserved {
 }
 
 impl Numbers {
-    /// The next number that no port has; none if all are taken.
+    /// Reserves the next free number; `None` if all are taken.
     pub(super) fn reserve(&self, taken: &BTreeSet<u16>) -> Option<Reserved> {
         let mut state = self.lock();
-        // After a start: behind all that are there.
+        // After a start: continue after the highest number in use.
         let last = state.last.or_else(|| taken.range(RANGE).next_back().copied()).unwrap_or(*RANGE.end());
         let behind = RANGE.skip_while(|number| *number <= last).chain(RANGE.take_while(|number| *number <= last));
-        let number = behind.into_iter().find(|number| !taken.contains(number) && !state.under_way.contains(number))?;
+        let number = behind.into_iter().find(|number| !taken.contains(number) && !state.reserved.contains(number))?;
         state.last = Some(number);
-        state.under_way.insert(number);
+        state.reserved.insert(number);
         drop(state);
         Some(Reserved { number, numbers: self.clone() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nobody panics while holding it; and if somebody did, it is as good as before.
+        // The state stays consistent even if a thread panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -54,7 +54,7 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.numbers.lock().under_way.remove(&self.number);
+        self.numbers.lock().reserved.remove(&self.number);
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_comes_again_only_after_all_others() {
+    fn a_number_is_reused_only_after_all_others() {
         let numbers = Numbers::default();
         assert_eq!(next(&numbers, &[1, 2]), Some(16));
         assert_eq!(next(&numbers, &[1, 2, 17, 18]), Some(19));
@@ -77,12 +77,12 @@ mod tests {
     }
 
     #[test]
-    fn after_a_start_numbers_begin_behind_those_that_are_there() {
+    fn after_a_start_numbers_continue_after_the_highest_in_use() {
         assert_eq!(next(&Numbers::default(), &[1, 2, 40, 0xfffe]), Some(41));
     }
 
     #[test]
-    fn nobody_gets_a_number_that_is_under_way() {
+    fn a_reserved_number_is_not_assigned_again() {
         let numbers = Numbers::default();
         let reserved = numbers.reserve(&BTreeSet::new()).unwrap();
         numbers.lock().last = Some(15);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_numbers_are_taken_there_is_none() {
+    fn no_number_is_assigned_when_all_are_taken() {
         let all: Vec<u16> = RANGE.collect();
         assert_eq!(next(&Numbers::default(), &all), None);
     }

@@ -1,4 +1,4 @@
-//! Forgets connections that do not lead where their Service does, in the switch and on the host, each at its own pace.
+//! Flushes connections to endpoints that their Service no longer has, in the switch and in the kernel, independently.
 
 mod on_host;
 mod switch;
@@ -12,62 +12,58 @@ use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use crate::engine::Engine;
-use crate::upkeep::Upkeep;
+use crate::host_reconciler::HostStatus;
 
-/// Changes are gathered for so long.
+/// Minimum time between two rounds.
 const PERIOD: Duration = Duration::from_millis(100);
-/// To list connections keeps a switch from forwarding: so much longer than a round is the pause after it, at least.
-const PAUSE: u32 = 10;
+/// Listing connections blocks the switch's forwarding: the pause after a round is at least this many times its duration.
+const PAUSE_FACTOR: u32 = 10;
 
-/// Where connections are tracked.
+/// A connection table that may have stale entries.
 pub(crate) enum Tracked {
-    /// By Open vSwitch, which runs in this directory.
+    /// Of Open vSwitch, with this run directory.
     Switch(PathBuf),
-    /// By the kernel of the host, which translates NodePorts as soon as the upkeep has told it to.
-    Host(watch::Receiver<Upkeep>),
+    /// Of the kernel, which translates NodePorts once the nftables rules are applied.
+    Host(watch::Receiver<HostStatus>),
 }
 
-/// What came of listing connections once.
+/// Result of one round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Round {
-    /// How long the tracker was kept busy.
+    /// Duration of the round.
     took: Duration,
-    /// How many connections were forgotten.
-    forgotten: usize,
+    /// Number of flushed connections.
+    flushed: usize,
 }
 
-/// Forgets what is stale after every change, and once at the start, for ever.
-pub(crate) async fn forget_stale(engine: Engine, mut tracked: Tracked) {
+/// Flushes stale connections at the start and after every change, until the agent stops.
+pub(crate) async fn flush_stale(engine: Engine, mut tracked: Tracked) {
     let mut progress = engine.progress();
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
     let (mut done, mut again) = (None, false);
     loop {
         let due = progress.wait_for(|now| now.ready && Some(tracked.version(now.services)) != done).await;
-        // What changes from here on is a reason to look again.
+        // Later changes cause another round.
         let Ok(version) = due.map(|now| tracked.version(now.services)) else { return };
         let of = tracked.name();
-        let next = match tracked.forget(&engine).await {
+        let next = match tracked.flush(&engine).await {
             Ok(round) => {
-                if round.forgotten > 0 {
-                    info!(
-                        of,
-                        forgotten = round.forgotten,
-                        "forgot connections that do not lead where their Service does"
-                    );
+                if round.flushed > 0 {
+                    info!(table = of, connections = round.flushed, "flushed stale Service connections");
                 }
                 backoff.reset();
-                // What was under way meanwhile may have gone the old way: that is worth one more look.
-                again = round.forgotten > 0 && !again;
+                // Packets in flight may have used the old flows: do one more round.
+                again = round.flushed > 0 && !again;
                 done = (!again).then_some(version);
                 Instant::now() + round.pause()
             }
             Err(error) => {
                 let delay = backoff.next_delay();
-                let what = "cannot forget connections that do not lead where their Service does; trying again";
+                let what = "cannot flush stale Service connections; retrying";
                 if backoff.is_news() {
-                    warn!(of, error, ?delay, "{what}");
+                    warn!(table = of, error, ?delay, "{what}");
                 } else {
-                    debug!(of, error, ?delay, "{what}");
+                    debug!(table = of, error, ?delay, "{what}");
                 }
                 Instant::now() + delay
             }
@@ -79,40 +75,40 @@ pub(crate) async fn forget_stale(engine: Engine, mut tracked: Tracked) {
 impl Tracked {
     fn name(&self) -> &'static str {
         match self {
-            Self::Switch(_) => "the switch",
-            Self::Host(_) => "the host",
+            Self::Switch(_) => "ovs",
+            Self::Host(_) => "kernel",
         }
     }
 
-    /// The version of what connections are compared with.
+    /// Version of the Services that connections are compared with.
     fn version(&self, of: Versions) -> u64 {
         match self {
             Self::Switch(_) => of.connections,
-            // The host does not know endpoints.
+            // The kernel's rules do not depend on endpoints.
             Self::Host(_) => of.frontends,
         }
     }
 
-    /// Forgets what is stale. What is known is looked at after connections are listed: one that was made meanwhile leads to an
-    /// endpoint that is newer than what was known before, and lives.
-    async fn forget(&mut self, engine: &Engine) -> Result<Round, String> {
-        let look = async || {
-            let looked = engine.look(node::Brain::connections).await.map_err(|stopped| stopped.to_string())?;
-            looked.ok_or_else(|| "Services are not known yet".to_owned())
+    /// Flushes stale connections. Services are read after connections are listed: a connection that is created in between may have
+    /// an endpoint that is newer than an earlier read, and must stay.
+    async fn flush(&mut self, engine: &Engine) -> Result<Round, String> {
+        let query = async || {
+            let looked = engine.query(node::Brain::connections).await.map_err(|stopped| stopped.to_string())?;
+            looked.ok_or_else(|| "the initial sync of Services is not complete".to_owned())
         };
         match self {
             Self::Switch(run_dir) => {
-                // As long as flows lead to an endpoint that is gone, a connection that is forgotten may begin like that again.
-                // What the switch refuses to hold is told elsewhere.
+                // While flows for a removed endpoint are in the switch, they could create a flushed connection again. The engine
+                // logs rejections.
                 let _ = engine.installed(Owner::Node).await;
-                switch::forget(run_dir, look).await
+                switch::flush(run_dir, query).await
             }
-            Self::Host(upkeep) => {
-                // The same of rules. Whether they can be set, and why not, is the upkeep's to say.
-                let wanted = engine.look(node::Brain::host_version).await.map_err(|stopped| stopped.to_string())?;
-                let held = upkeep.wait_for(|upkeep| upkeep.version >= wanted).await;
+            Self::Host(host_status) => {
+                // The same for nftables rules. The host reconciler logs failures.
+                let desired = engine.query(node::Brain::host_version).await.map_err(|stopped| stopped.to_string())?;
+                let held = host_status.wait_for(|status| status.version >= desired).await;
                 held.map_err(|_| "the agent is stopping".to_owned())?;
-                on_host::forget(look).await
+                on_host::flush(query).await
             }
         }
     }
@@ -120,7 +116,7 @@ impl Tracked {
 
 impl Round {
     fn pause(self) -> Duration {
-        PERIOD.max(self.took * PAUSE)
+        PERIOD.max(self.took * PAUSE_FACTOR)
     }
 }
 
@@ -129,8 +125,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_that_takes_long_is_followed_by_a_pause_that_is_longer() {
-        let pause = |took: u64| Round { took: Duration::from_millis(took), forgotten: 1 }.pause().as_millis();
+    fn the_pause_after_a_round_grows_with_its_duration() {
+        let pause = |took: u64| Round { took: Duration::from_millis(took), flushed: 1 }.pause().as_millis();
         assert_eq!([pause(0), pause(9), pause(11), pause(1000)], [100, 100, 110, 10_000]);
     }
 }

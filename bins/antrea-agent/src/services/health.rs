@@ -1,4 +1,4 @@
-//! Answers for load balancers: whether this Node takes connections, and how many endpoints of a Service it has.
+//! Health checks of load balancers: whether this Node accepts connections, and how many local endpoints a Service has.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,15 +15,15 @@ use types::ObjectName;
 
 use crate::engine::Engine;
 
-/// What a load balancer weighs a Node by.
+/// Header by which a load balancer weighs a Node.
 const WEIGHT: &str = "X-Load-Balancing-Endpoint-Weight";
 
-/// Tells whether this Node takes connections: not before it knows where to, and not when it is about to go.
+/// Serves the Node's health check: healthy after the initial sync, until the Node is being removed.
 pub(crate) async fn serve_node(engine: Engine, address: SocketAddr) {
-    listen(address, "the health of this Node").await.serve(OfNode { engine }).await;
+    listen(address, "the Node health check").await.serve(OfNode { engine }).await;
 }
 
-/// Takes the address, now or as soon as whoever has it lets go.
+/// Listens on the address, and retries while it is in use.
 async fn listen(address: SocketAddr, what: &str) -> Server {
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
     loop {
@@ -32,7 +32,7 @@ async fn listen(address: SocketAddr, what: &str) -> Server {
             Err(error) => {
                 let next = Instant::now() + backoff.next_delay();
                 if backoff.is_news() {
-                    warn!(%error, "load balancers cannot ask for {what} yet; trying again");
+                    warn!(%error, "cannot listen for health checks of load balancers ({what}); retrying");
                 }
                 tokio::time::sleep_until(next.into()).await;
             }
@@ -47,11 +47,11 @@ struct OfNode {
 impl Answers for OfNode {
     async fn get(&self, path: &str, _query: &str) -> Option<Answer> {
         let ready = self.engine.progress().borrow().ready;
-        let eligible = !self.engine.look(node::Brain::is_leaving).await.unwrap_or(true);
+        let eligible = !self.engine.query(node::Brain::is_leaving).await.unwrap_or(true);
         let answer = Answer::json(format!("{}\n", json!({"ready": ready, "nodeEligible": eligible})));
         match path {
             "/healthz" if ready && eligible => Some(answer),
-            // A Node that is about to go is well, and should not be restarted.
+            // A Node that is being removed is alive, and must not be restarted.
             "/livez" if ready => Some(answer),
             "/healthz" | "/livez" => Some(answer.unavailable()),
             _ => None,
@@ -59,7 +59,7 @@ impl Answers for OfNode {
     }
 }
 
-/// Listens on the ports that Services have for it, as they come and go.
+/// Listens on the `healthCheckNodePort` of each Service that has one.
 pub(crate) async fn serve_services(engine: Engine, ipv6: bool) {
     let mut progress = engine.progress();
     let mut listening: BTreeMap<(ObjectName, u16), JoinHandle<()>> = BTreeMap::new();
@@ -70,11 +70,11 @@ pub(crate) async fn serve_services(engine: Engine, ipv6: bool) {
         else {
             return;
         };
-        let Ok(wanted) = engine.look(|brain| brain.health_checks().clone()).await else { return };
+        let Ok(wanted) = engine.query(|brain| brain.health_checks().clone()).await else { return };
         listening.retain(|(service, port), task| {
             let kept = wanted.get(service).is_some_and(|check| check.port == *port);
             if !kept {
-                info!(%service, port, "load balancers ask for it no more");
+                info!(%service, port, "closed Service health-check port");
                 task.abort();
             }
             kept
@@ -82,7 +82,7 @@ pub(crate) async fn serve_services(engine: Engine, ipv6: bool) {
         for (service, HealthCheck { port, .. }) in wanted {
             listening.entry((service.clone(), port)).or_insert_with(|| {
                 let engine = engine.clone();
-                info!(%service, port, "load balancers may ask for its endpoints here");
+                info!(%service, port, "opened Service health-check port");
                 tokio::spawn(async move {
                     let all = if ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
                     let server = listen(SocketAddr::new(all, port), &format!("Service {service}")).await;
@@ -102,9 +102,9 @@ struct OfService {
 impl Answers for OfService {
     async fn get(&self, _path: &str, _query: &str) -> Option<Answer> {
         let service = Arc::clone(&self.service);
-        let look =
+        let query =
             move |brain: &node::Brain| brain.health_checks().get(&service).map_or(0, |check| check.local_endpoints);
-        let endpoints = self.engine.look(look).await.ok()?;
+        let endpoints = self.engine.query(query).await.ok()?;
         let service = json!({"namespace": self.service.namespace, "name": self.service.name});
         let body = json!({"service": service, "localEndpoints": endpoints, "serviceProxyHealthy": true});
         let answer = Answer::json(format!("{body}\n")).with_header(WEIGHT, endpoints.to_string());

@@ -1,4 +1,4 @@
-//! What cannot work says why, and leaves nothing behind.
+//! Invalid input and missing components are reported, and leave nothing behind.
 
 use api::cni::Code;
 use api::cni::request::Command;
@@ -47,11 +47,12 @@ fn an_agent_that_may_not_touch_the_kernel_says_so_and_leaves_nothing() {
     let without = "-net_admin,-sys_admin";
     command.arg(format!("--bounding-set={without}")).arg(format!("--inh-caps={without}")).arg(PROGRAM);
     node.start_agent_by(command);
-    node.wait_log("needs root, or the capabilities NET_ADMIN and SYS_ADMIN");
-    node.wait_ready();
+    node.wait_log("waiting for nftables rules; no Pod is attached before");
+    let (code, body) = node.ask("/readyz");
+    assert!(code == 503 && body.contains("needs root, or the capabilities NET_ADMIN and SYS_ADMIN"), "{code}: {body}");
     let (netns, before) = (Netns::new().unwrap(), node.traces());
     let error = node.cni(&Command::Add(call("web", &netns.path()))).unwrap_err();
-    assert!(error.message.contains("needs root, or the capabilities NET_ADMIN and SYS_ADMIN"), "{error}");
+    assert_eq!(error.code, Code::TryAgainLater, "{error}");
     assert_eq!(node.traces(), before);
 }
 
@@ -82,9 +83,10 @@ fn two_nodes_with_one_subnet_are_reported_and_the_first_keeps_it() {
     };
     add("n2", "10.10.2.0/24", "192.168.77.2");
     add("n3", "10.10.2.0/25", "192.168.77.3");
-    let expected = "Node n3: spec.podCIDRs: 10.10.2.0/25 overlaps 10.10.2.0/24 of Node n2, which keeps it";
-    let told = || (node.ask_json("/v1/agentinfo")["problems"] == json!([expected])).then_some(());
-    until("the agent reports it", PATIENCE, told).unwrap();
+    let expected = "Node n3: spec.podCIDRs: 10.10.2.0/25 overlaps 10.10.2.0/24 of Node n2, which keeps it; \
+                    its Pods are unreachable until the Node is recreated with another podCIDR";
+    let reported = || (node.ask_json("/v1/agentinfo")["problems"] == json!([expected])).then_some(());
+    until("the agent reports it", PATIENCE, reported).unwrap();
     node.wait_log(expected);
 }
 
@@ -93,15 +95,15 @@ fn a_tunnel_that_the_datapath_cannot_make_is_refused() {
     let mut node = Node::without_agent("tunnelType: stt", &SUBNETS);
     node.start_agent();
     node.wait_ended();
-    node.wait_log("tunnelType: stt needs the kernel's datapath");
+    node.wait_log("tunnelType: stt needs the kernel datapath");
 }
 
 #[test]
-fn a_node_whose_address_is_nobodys_is_refused() {
+fn a_node_whose_address_no_device_has_is_refused() {
     let mut node = Node::without_agent("", &SUBNETS);
     let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": "192.168.99.9"}]}});
     node.api.local().patch("v1", "nodes", "", "n1", "status", apiserver::Patch::Merge, &status).unwrap();
     node.start_agent();
     node.wait_ended();
-    node.wait_log("Node n1: no device of this host has its address 192.168.99.9; is NODE_NAME right?");
+    node.wait_log("Node n1: no device of this host has its InternalIP 192.168.99.9; is NODE_NAME right?");
 }

@@ -1,4 +1,4 @@
-//! What keys of the configuration bring about.
+//! Effects of configuration keys.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,7 +18,7 @@ fn annotation(node: &Node) -> Value {
     node.api.local().get("v1", "nodes", "", "n1").unwrap()["metadata"]["annotations"][ANNOTATION].clone()
 }
 
-/// Another Node, which is reached at an address that Kubernetes does not know.
+/// Another Node, whose transport address is not in `status.addresses`.
 fn add_peer(node: &Node) {
     let peer = json!({
         "metadata": {"name": "n2", "annotations": {ANNOTATION: "10.77.0.2"}}, "spec": {"podCIDR": "10.10.2.0/24"},
@@ -29,17 +29,17 @@ fn add_peer(node: &Node) {
 }
 
 #[test]
-fn nodes_talk_over_the_interface_that_is_configured_and_tell_each_other() {
+fn nodes_use_the_configured_transport_interface_and_publish_its_addresses() {
     let mut node = Node::without_agent("transportInterface: eth1", &SUBNETS);
     testkit::netns::veth_pair(&node.netns, "eth1", &node.outside, "eth1").unwrap();
     node.netns.add_address("eth1", "10.77.0.1/24").unwrap();
     node.netns.ip(["link", "set", "eth1", "mtu", "1400", "up"]).unwrap();
     add_peer(&node);
 
-    // The account of antrea-agent.yml may change nothing.
+    // The ServiceAccount of antrea-agent.yml has no write permission.
     node.start_agent();
     node.wait_ended();
-    assert!(node.log().contains("deploy/kubernetes/transport-interface.yml lets agents do that"), "{}", node.log());
+    assert!(node.log().contains("deploy/kubernetes/transport-interface.yml grants the permission"), "{}", node.log());
     make(&node.api, include_str!("../../../../deploy/kubernetes/transport-interface.yml"));
 
     for key in ["transportInterface: eth1", "transportInterfaceCIDRs: [10.77.0.0/16]"] {
@@ -65,8 +65,8 @@ fn nodes_talk_over_the_interface_that_is_configured_and_tell_each_other() {
 #[test]
 fn an_interface_that_is_not_there_is_an_error_that_names_it() {
     for (key, problem) in [
-        ("transportInterface: eth7", "transportInterface: there is no device eth7 with an address on this host"),
-        ("transportInterfaceCIDRs: [198.51.100.0/24]", "no device of this host has an address of [198.51.100.0/24]"),
+        ("transportInterface: eth7", "transportInterface: this host has no device eth7 with an IP address"),
+        ("transportInterfaceCIDRs: [198.51.100.0/24]", "no device of this host has an address in [198.51.100.0/24]"),
     ] {
         let mut node = Node::without_agent(key, &SUBNETS);
         node.start_agent();
@@ -76,7 +76,7 @@ fn an_interface_that_is_not_there_is_an_error_that_names_it() {
 }
 
 #[test]
-fn there_are_no_metrics_where_nobody_wants_them() {
+fn metrics_can_be_disabled() {
     let node = Node::start("enablePrometheusMetrics: false");
     assert_eq!(node.ask("/metrics").0, 404);
     assert_eq!(node.ask("/v1/agentinfo").0, 200);
@@ -86,7 +86,7 @@ fn there_are_no_metrics_where_nobody_wants_them() {
 fn a_namespace_below_proc_is_found_where_the_nodes_proc_is() {
     let (host, pod) = (Scratch::new().unwrap(), Netns::new().unwrap());
     pod.link_up("lo").unwrap();
-    // No process has this number, so nobody finds it in /proc.
+    // No process has this number, so the path does not exist in /proc.
     let named = Path::new("/proc/4000000000/ns/net");
     let seen = host.path().join(named.strip_prefix("/").unwrap());
     fs::create_dir_all(seen.parent().unwrap()).unwrap();

@@ -1,9 +1,9 @@
-//! A controller for a Node: the computation and the stream of the real one, fed by the test.
+//! A controller for tests: the policy computation and the stream of the real one, with events from the test.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use api::control::server::{Controller as Admits, Feed, Listener, Patience, Refusal, Rest, prepare};
+use api::control::server::{Controller as Admits, Feed, Listener, Refusal, Rest, Timeouts, prepare};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use policy::{Brain, Event, Kind, Subscription};
@@ -20,7 +20,7 @@ use crate::fixture::Node;
 
 const NAMESPACE: &str = "kube-system";
 
-/// Everything that a controller knows; it can be served, and served again after an absence.
+/// The state of a controller. It can be served, and served again after an outage.
 #[derive(Clone)]
 pub(crate) struct Controller(Arc<Inner>);
 
@@ -29,10 +29,10 @@ struct Inner {
     changed: watch::Sender<u64>,
     reports: Mutex<Vec<Report>>,
     tls: watch::Sender<Arc<ServerConfig>>,
-    authority: String,
+    ca: String,
 }
 
-/// A controller that listens; it ends when this is dropped.
+/// A listening controller, which stops when this is dropped.
 pub(crate) struct Served {
     runtime: Option<tokio::runtime::Runtime>,
 }
@@ -84,14 +84,14 @@ impl Rest for Nothing {
 }
 
 impl Controller {
-    /// A controller of a cluster with the namespace `default`; nobody can reach it yet.
+    /// A controller of a cluster with the namespace `default`, which does not listen yet.
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let key = KeyPair::generate().unwrap();
         let names = vec![format!("antrea.{NAMESPACE}.svc")];
-        let leaf = CertificateParams::new(names).unwrap().signed_by(&key, &authority).unwrap();
+        let leaf = CertificateParams::new(names).unwrap().signed_by(&key, &ca).unwrap();
         let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
         let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
         let mut config = config.with_single_cert(vec![leaf.der().clone()], key.into()).unwrap();
@@ -107,13 +107,13 @@ impl Controller {
             changed: watch::Sender::new(0),
             reports: Mutex::default(),
             tls: watch::Sender::new(Arc::new(config)),
-            authority: authority.pem(),
+            ca: ca.pem(),
         }))
     }
 
-    /// Lets the agents of a Node's cluster know where it will be.
+    /// Creates the ConfigMap and the EndpointSlice by which agents find the controller.
     pub(crate) fn announce(&self, node: &Node) {
-        let map = json!({"metadata": {"name": "antrea-ca"}, "data": {"ca.crt": self.0.authority}});
+        let map = json!({"metadata": {"name": "antrea-ca"}, "data": {"ca.crt": self.0.ca}});
         node.api.local().create("v1", "configmaps", NAMESPACE, map).unwrap();
         let slice = json!({
             "metadata": {"name": "antrea-1", "labels": {"kubernetes.io/service-name": "antrea"}},
@@ -124,7 +124,7 @@ impl Controller {
         node.api.local().create("discovery.k8s.io/v1", "endpointslices", NAMESPACE, slice).unwrap();
     }
 
-    /// Listens outside of the Node.
+    /// Listens in the namespace outside of the Node.
     pub(crate) fn serve(&self, node: &Node) -> Served {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let address: SocketAddr = "192.168.77.254:10349".parse().unwrap();
@@ -132,7 +132,7 @@ impl Controller {
         let listener = node.outside.run(bind).unwrap();
         let (tls, controller) = (self.0.tls.subscribe(), Arc::new(self.clone()));
         runtime.spawn(async move {
-            listener.serve(tls, controller, Arc::new(Nothing), Patience::default(), std::future::pending()).await;
+            listener.serve(tls, controller, Arc::new(Nothing), Timeouts::default(), std::future::pending()).await;
         });
         Served { runtime: Some(runtime) }
     }
@@ -142,12 +142,12 @@ impl Controller {
         self.0.changed.send_modify(|version| *version += 1);
     }
 
-    /// It learns of a Pod.
+    /// Adds or updates a Pod.
     pub(crate) fn pod(&self, pod: &Value) {
         self.step(Event::Pod(Box::new(serde_json::from_value(pod.clone()).unwrap())));
     }
 
-    /// It learns of a policy.
+    /// Adds or updates a policy.
     pub(crate) fn policy(&self, policy: &Value) {
         self.step(Event::Policy(Box::new(serde_json::from_value(policy.clone()).unwrap())));
     }
@@ -170,7 +170,7 @@ pub(crate) fn pod(name: &str, app: &str) -> Value {
     })
 }
 
-/// A policy of the namespace `default` that lets some Pods in, by the Pods' label `app`.
+/// A policy of the namespace `default`: allows ingress from Pods with the labels `app` in `from`.
 pub(crate) fn allow(name: &str, to: &str, from: &[&str]) -> Value {
     let peers: Vec<Value> = from.iter().map(|app| json!({"podSelector": {"matchLabels": {"app": app}}})).collect();
     let ingress = if peers.is_empty() { json!([]) } else { json!([{"from": peers}]) };

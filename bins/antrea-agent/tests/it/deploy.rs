@@ -1,11 +1,11 @@
-//! What `deploy` has, as far as it can run here.
+//! The parts of `deploy` that can run in a test.
 
 use std::process::{Command, Stdio};
 
 use testkit::wait::{PATIENCE, until};
 use testkit::{Netns, Process, Scratch};
 
-/// Starts Open vSwitch twice in the same directories, the second time over what a killed one has left.
+/// Starts Open vSwitch twice in the same directories, the second time over the leftovers of a killed one.
 #[test]
 fn the_image_starts_open_vswitch_whatever_was_left_behind() {
     let (netns, dir) = (Netns::new().unwrap(), Scratch::new().unwrap());
@@ -17,7 +17,7 @@ fn the_image_starts_open_vswitch_whatever_was_left_behind() {
         testkit::process::run(&mut command, None).ok()
     };
     for round in 0..2 {
-        // As in a container: with the script goes everything that it has started.
+        // As in a container: when the script ends, its child processes are killed.
         let mut command = netns.command("unshare");
         command.args(["--pid", "--fork", "--kill-child", "--mount-proc", script]);
         command.env("OVS_RUNDIR", &run).env("OVS_DBDIR", dir.path().join("db")).env("OVS_LOGDIR", dir.path());
@@ -26,6 +26,6 @@ fn the_image_starts_open_vswitch_whatever_was_left_behind() {
         let bridge = ["--may-exist", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev"];
         until(format!("a bridge is made, round {round}"), PATIENCE, || vsctl(&bridge)).unwrap();
         ovs.kill().unwrap();
-        assert_eq!(vsctl(&["--no-wait", "show"]), None, "nobody listens any more");
+        assert_eq!(vsctl(&["--no-wait", "show"]), None, "ovsdb-server has exited");
     }
 }

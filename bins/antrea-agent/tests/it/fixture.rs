@@ -1,4 +1,4 @@
-//! A Node for a test: a namespace with its own Open vSwitch, Kubernetes API, agent and uplink to a namespace outside.
+//! A Node for tests: a network namespace with Open vSwitch, a Kubernetes API and an agent, and an uplink to a second namespace.
 
 use std::fs;
 use std::net::IpAddr;
@@ -44,6 +44,18 @@ impl Node {
     }
 
     pub(crate) fn without_agent(config: &str, subnets: &[&str]) -> Self {
+        Self::made(config, subnets, false)
+    }
+
+    /// A Node whose agent is ready, and reaches the API at [`OUTSIDE_IP`].
+    pub(crate) fn with_api_outside(config: &str) -> Self {
+        let mut node = Self::made(config, &SUBNETS, true);
+        node.start_agent();
+        node.wait_ready();
+        node
+    }
+
+    fn made(config: &str, subnets: &[&str], api_outside: bool) -> Self {
         let (netns, outside) = (Netns::new().unwrap(), Netns::new().unwrap());
         testkit::netns::veth_pair(&netns, "eth0", &outside, "eth0").unwrap();
         for (side, v4, v6) in [(&netns, NODE_IP, "fd77::1"), (&outside, OUTSIDE_IP, "fd77::fe")] {
@@ -55,9 +67,15 @@ impl Node {
         let ovs = Ovs::start_in(&netns).unwrap();
         let dir = Scratch::new().unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        // A socket belongs to the namespace in which it was made, wherever it is used.
-        let start = || runtime.block_on(ApiServer::start(Options::default())).unwrap();
-        let api = netns.run(start).unwrap();
+        // A socket stays in the network namespace in which it was created.
+        let outside_options = || Options {
+            listen: format!("{OUTSIDE_IP}:0").parse().unwrap(),
+            names: vec![OUTSIDE_IP.to_owned()],
+            ..Options::default()
+        };
+        let (place, options) = if api_outside { (&outside, outside_options()) } else { (&netns, Options::default()) };
+        let start = || runtime.block_on(ApiServer::start(options)).unwrap();
+        let api = place.run(start).unwrap();
         fs::write(dir.path().join("kubeconfig"), account(&api, dir.path())).unwrap();
         let spec = subnets.first().map(|first| json!({"podCIDR": first, "podCIDRs": subnets}));
         let node = json!({"metadata": {"name": "n1"}, "spec": spec.unwrap_or_else(|| json!({}))});
@@ -71,7 +89,7 @@ impl Node {
         node
     }
 
-    /// Has the agent find another configuration when it starts next.
+    /// Writes the configuration for the next start of the agent.
     pub(crate) fn configure(&self, config: &str) {
         let dir = self.dir.path();
         let text = format!(
@@ -88,7 +106,7 @@ impl Node {
         self.start_agent_by(self.netns.command(PROGRAM));
     }
 
-    /// Starts the agent by a command that ends with its name.
+    /// Starts the agent by a command that ends with the program.
     pub(crate) fn start_agent_by(&mut self, mut command: std::process::Command) {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.dir.path().join("agent.log")).unwrap();
         command.arg("--config").arg(self.dir.path().join("antrea-agent.conf"));
@@ -100,14 +118,14 @@ impl Node {
         self.agent.take().unwrap().kill().unwrap();
     }
 
-    /// Waits until the agent has given up.
+    /// Waits until the agent has exited with an error.
     pub(crate) fn wait_ended(&mut self) {
         let agent = self.agent.as_mut().unwrap();
         let status = until("the agent ends", PATIENCE, || agent.ended().unwrap()).unwrap();
         assert!(!status.success());
     }
 
-    /// Tells the agent to stop, and waits until it has.
+    /// Sends SIGTERM, and waits until the agent has exited.
     pub(crate) fn stop_agent(&mut self) {
         let mut agent = self.agent.take().unwrap();
         testkit::process::run(std::process::Command::new("kill").arg(agent.pid().to_string()), None).unwrap();
@@ -115,20 +133,20 @@ impl Node {
         assert!(status.success(), "{status}: {}", self.log());
     }
 
-    /// What the agent has logged, since it was first started.
+    /// The log of the agent since its first start.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("agent.log")).unwrap_or_default()
     }
 
-    /// A file of the agent.
+    /// Path of a file beside the CNI socket.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Waits until the agent's log says something.
+    /// Waits until the agent's log contains a text.
     pub(crate) fn wait_log(&self, text: &str) {
-        let said = || self.log().contains(text).then_some(());
-        until(format!("the log says `{text}`"), PATIENCE, said)
+        let logged = || self.log().contains(text).then_some(());
+        until(format!("the log contains `{text}`"), PATIENCE, logged)
             .unwrap_or_else(|error| panic!("{error}\n{}", self.log()));
     }
 
@@ -150,7 +168,7 @@ impl Node {
         netns.link_up("lo").unwrap();
         let attachment = self.cni(&Command::Add(call(name, &netns.path()))).unwrap().unwrap();
         let ips: Vec<IpAddr> = attachment.ips.iter().map(|ip| ip.address.addr()).collect();
-        // A Pod of one family has that one for both.
+        // A single-stack Pod has the same address for both.
         let address = |v4: bool| ips.iter().copied().find(|ip| ip.is_ipv4() == v4).unwrap_or(ips[0]);
         PodNet { name: name.to_owned(), v4: address(true), v6: address(false), netns, attachment }
     }
@@ -159,13 +177,14 @@ impl Node {
         self.cni(&release(&pod.name)).unwrap();
     }
 
-    /// Fails if anything is left of Pods; what the kernel still removes is waited for.
+    /// Waits until nothing of Pods is left.
     pub(crate) fn no_traces(&self) {
         let none = || self.traces().is_empty().then_some(());
-        until("the end of all Pods", PATIENCE, none).unwrap_or_else(|error| panic!("{error}: {:?}", self.traces()));
+        until("the end of all Pods", PATIENCE, none)
+            .unwrap_or_else(|error| panic!("{error}: {:?}\n{}", self.traces(), self.log()));
     }
 
-    /// Addresses that are taken, devices of Pods on the host, and rows of Pods in the database.
+    /// Allocated addresses, veths, ports in OVSDB and nftables chains of Pods.
     pub(crate) fn traces(&self) -> Vec<String> {
         let mut traces: Vec<String> = fs::read_dir(self.dir.path().join("ipam"))
             .unwrap()
@@ -184,7 +203,7 @@ impl Node {
         traces
     }
 
-    /// The flows of the switch, without what differs from one look to the next.
+    /// The flows of the switch, without statistics.
     pub(crate) fn flows(&self) -> Vec<String> {
         let dump = self.ovs.ofctl(["--no-stats", "-O", "OpenFlow15", "dump-flows", "br-int"]).unwrap();
         let mut flows: Vec<String> = dump.lines().filter(|line| line.contains("actions=")).map(str::to_owned).collect();
@@ -192,13 +211,13 @@ impl Node {
         flows
     }
 
-    /// What the agent answers to a question.
+    /// Status code and body of a GET request to the agent's API.
     pub(crate) fn ask(&self, path: &str) -> (u16, String) {
         let token = fs::read_to_string(self.dir.path().join("loopback-client-token")).unwrap_or_default();
         let mut command = self.netns.command("curl");
         command.args(["-s", "-w", "\n%{http_code}", "-H", &format!("Authorization: Bearer {token}")]);
-        let told = testkit::process::run(command.arg(format!("http://127.0.0.1:10350{path}")), None).unwrap();
-        let (body, code) = told.trim_end().rsplit_once('\n').unwrap_or(("", told.trim_end()));
+        let answer = testkit::process::run(command.arg(format!("http://127.0.0.1:10350{path}")), None).unwrap();
+        let (body, code) = answer.trim_end().rsplit_once('\n').unwrap_or(("", answer.trim_end()));
         (code.parse().unwrap(), body.to_owned())
     }
 
@@ -206,7 +225,7 @@ impl Node {
         serde_json::from_str(&self.ask(path).1).unwrap()
     }
 
-    /// A metric without labels, or with the labels that are given with it.
+    /// The value of a metric; `name` includes its labels.
     pub(crate) fn metric(&self, name: &str) -> u64 {
         let page = self.ask("/metrics").1;
         let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();
@@ -214,7 +233,7 @@ impl Node {
     }
 }
 
-/// A kubeconfig of the account that the manifest gives to agents, with what that account may do.
+/// A kubeconfig for the ServiceAccount and the roles of the agent's manifest.
 fn account(api: &ApiServer, dir: &Path) -> String {
     make(api, include_str!("../../../../deploy/kubernetes/antrea-agent.yml"));
     let ca = dir.join("ca.pem");
@@ -228,7 +247,7 @@ fn account(api: &ApiServer, dir: &Path) -> String {
     .to_string()
 }
 
-/// Makes what a manifest of `deploy` has.
+/// Creates the objects of a manifest in `deploy`.
 pub(crate) fn make(api: &ApiServer, manifest: &str) {
     for object in serde_saphyr::from_multiple::<Value>(manifest).unwrap() {
         let plural = match object["kind"].as_str().unwrap() {
@@ -247,7 +266,7 @@ pub(crate) fn make(api: &ApiServer, manifest: &str) {
     }
 }
 
-/// A Pod that is attached.
+/// A Pod that is attached to the Node.
 pub(crate) struct PodNet {
     pub(crate) name: String,
     pub(crate) netns: Netns,
@@ -278,7 +297,7 @@ pub(crate) fn release(name: &str) -> Command {
     Command::Del(Release { id: id(name), netns: None, pod: Some(Pod::new("default", name, "").unwrap()) })
 }
 
-/// Whether a ping from a namespace is answered, soon.
+/// Whether a ping is answered within ten seconds.
 pub(crate) fn reaches(from: &Netns, to: IpAddr) -> bool {
     let ping = || {
         let mut command = from.command("ping");

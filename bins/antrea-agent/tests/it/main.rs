@@ -10,6 +10,8 @@ mod configured;
 #[cfg(test)]
 mod controller;
 #[cfg(test)]
+mod crowding;
+#[cfg(test)]
 mod deploy;
 #[cfg(test)]
 mod fixture;
@@ -18,6 +20,12 @@ mod pods;
 #[cfg(test)]
 mod policies;
 #[cfg(test)]
+mod refusals;
+#[cfg(test)]
 mod repair;
 #[cfg(test)]
 mod restart;
+#[cfg(test)]
+mod reuse;
+#[cfg(test)]
+mod underlay;

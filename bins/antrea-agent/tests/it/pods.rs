@@ -1,4 +1,4 @@
-//! Pods come, talk and go.
+//! ADD, CHECK, DEL and GC with real traffic.
 
 use std::net::IpAddr;
 use std::sync::mpsc;
@@ -25,11 +25,11 @@ fn pods_reach_each_other_their_node_and_the_outside_and_leave_nothing() {
         }
         assert!(reaches(&node.netns, pod.v4) && reaches(&node.netns, pod.v6), "the Node to {}", pod.name);
     }
-    // The outside does not know the way to Pods: an answer comes only to the Node's own address.
+    // There is no route from outside to Pods, so replies prove SNAT to the Node's address.
     assert!(reaches(&one.netns, ip(OUTSIDE_IP)) && reaches(&one.netns, ip("fd77::fe")));
 
-    let told = node.ask_json("/v1/podinterfaces");
-    let names: Vec<&str> = told.as_array().unwrap().iter().map(|pod| pod["podName"].as_str().unwrap()).collect();
+    let interfaces = node.ask_json("/v1/podinterfaces");
+    let names: Vec<&str> = interfaces.as_array().unwrap().iter().map(|pod| pod["podName"].as_str().unwrap()).collect();
     assert_eq!(names, ["one", "two"]);
     assert_eq!(node.metric("antrea_agent_local_pod_count"), 2);
     assert_eq!(node.ask("/readyz"), (200, "ok\n".to_owned()));
@@ -53,14 +53,14 @@ fn the_same_add_again_gives_the_same_answer_and_check_finds_what_changed() {
     let error = check().unwrap_err();
     assert_eq!(error.code, Code::Check);
     assert!(error.message.contains("default/web"), "{error}");
-    // ADD makes it whole.
+    // ADD repairs it.
     node.cni(&Command::Add(call("web", &pod.netns.path()))).unwrap();
     check().unwrap();
     assert!(reaches(&pod.netns, ip("10.10.1.1")));
 }
 
 #[test]
-fn an_add_that_fails_leaves_nothing_and_says_why() {
+fn a_failed_add_leaves_nothing_and_reports_the_reason() {
     let node = Node::start("");
     let error = node.cni(&Command::Add(call("ghost", &nowhere()))).unwrap_err();
     assert_eq!(error.code, Code::Interface);
@@ -81,9 +81,9 @@ fn gc_removes_what_the_runtime_does_not_know() {
     let node = Node::start("");
     let (kept, lost) = (node.add("kept"), node.add("lost"));
     node.cni(&Command::Gc(vec![id("kept")])).unwrap();
-    let told = node.ask_json("/v1/podinterfaces");
-    assert_eq!(told.as_array().unwrap().len(), 1);
-    assert_eq!(told[0]["podName"], "kept");
+    let interfaces = node.ask_json("/v1/podinterfaces");
+    assert_eq!(interfaces.as_array().unwrap().len(), 1);
+    assert_eq!(interfaces[0]["podName"], "kept");
     assert!(reaches(&kept.netns, ip("10.10.1.1")));
     drop(lost);
     node.del(&kept);
@@ -92,7 +92,7 @@ fn gc_removes_what_the_runtime_does_not_know() {
 
 #[test]
 fn many_pods_at_a_time_come_and_go() {
-    // Some in a test that is run often; PODS=500 and AT_A_TIME=32 are what `make agent-long` asks for.
+    // `make agent-long` sets PODS=500 and AT_A_TIME=32.
     let size = |name: &str, usual: usize| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
     let (pods, at_a_time) = (size("PODS", 48), size("AT_A_TIME", 16));
     let node = Node::start("");
@@ -118,11 +118,11 @@ fn many_pods_at_a_time_come_and_go() {
 }
 
 #[test]
-fn a_pod_that_comes_back_at_once_keeps_its_new_cable() {
+fn a_pod_that_is_added_again_at_once_keeps_its_new_veth() {
     let node = Node::start("");
     let mut pod = node.add("web");
     for round in 0..5 {
-        // DEL is answered before the kernel has removed the old cable.
+        // DEL returns before the kernel has deleted the old veth.
         node.del(&pod);
         let name = if round % 2 == 0 { "web" } else { "other" };
         let attachment = node.cni(&Command::Add(call(name, &pod.netns.path()))).unwrap().unwrap();

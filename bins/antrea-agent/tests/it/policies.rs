@@ -1,4 +1,4 @@
-//! Policies on a Node: enforced before a Pod can be reached, and whatever becomes of the agent or of the controller.
+//! Policies on a Node: enforced before a Pod can be reached, and during restarts and outages of the agent and the controller.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -11,9 +11,12 @@ use testkit::wait::{PATIENCE, until};
 use types::control::Change;
 
 use crate::controller::{Controller, allow, pod};
-use crate::fixture::{Node, PodNet, call, reaches};
+use crate::fixture::{Node, PodNet, call, make, reaches};
 
-/// A Node whose cluster has a controller, which is away.
+/// The additional permission to read Pods.
+const READ_PODS: &str = include_str!("../../../../deploy/kubernetes/read-pods.yml");
+
+/// A Node of a cluster with a controller that does not listen yet.
 fn node(controller: &Controller) -> Node {
     let mut node = Node::without_agent("", &crate::fixture::SUBNETS);
     controller.announce(&node);
@@ -21,14 +24,14 @@ fn node(controller: &Controller) -> Node {
     node
 }
 
-/// Whether one ping comes through, without a second chance.
+/// Whether a single ping is answered.
 fn pings(from: &Netns, to: &PodNet) -> bool {
     let mut command = from.command("ping");
     command.args(["-c1", "-W1", &to.v4.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().unwrap().success()
 }
 
-/// The object with the address that its Pod has.
+/// The object with the address of the attached Pod.
 fn with_address(mut object: Value, pod: &PodNet) -> Value {
     object["status"] = json!({"phase": "Running", "podIP": pod.v4.to_string()});
     object
@@ -46,9 +49,9 @@ fn a_pod_waits_for_the_controller_and_no_packet_passes_before_its_policies() {
     }
     let (client, stranger) = (node.add("client"), node.add("stranger"));
     controller.pod(&with_address(pod("client", "client"), &client));
-    assert!(reaches(&client.netns, stranger.v4), "no policy is about it");
+    assert!(reaches(&client.netns, stranger.v4), "no policy selects it");
 
-    // Somebody floods the address that the next Pod will have, from before it starts.
+    // A Pod floods the address that the next Pod will have, from before it starts.
     let next = match client.v4.max(stranger.v4) {
         std::net::IpAddr::V4(ip) => std::net::Ipv4Addr::from(u32::from(ip) + 1),
         std::net::IpAddr::V6(_) => unreachable!(),
@@ -77,7 +80,7 @@ fn a_pod_waits_for_the_controller_and_no_packet_passes_before_its_policies() {
 }
 
 #[test]
-fn an_agent_that_starts_while_the_controller_is_away_enforces_what_it_last_knew() {
+fn an_agent_that_starts_without_a_controller_enforces_its_last_snapshot() {
     let controller = Controller::new();
     let mut node = node(&controller);
     let made = |policy| node.api.local().create("networking.k8s.io/v1", "networkpolicies", "default", policy).unwrap();
@@ -90,27 +93,28 @@ fn an_agent_that_starts_while_the_controller_is_away_enforces_what_it_last_knew(
     let (client, stranger, web) = (node.add("client"), node.add("stranger"), node.add("web"));
     controller.pod(&with_address(pod("client", "client"), &client));
     assert!(reaches(&client.netns, web.v4) && !pings(&stranger.netns, &web));
-    let memory = node.file("networkpolicy/policies");
-    let remembered = || {
-        let batch = api::control::decode(&std::fs::read(&memory).ok()?).ok()?;
+    let snapshot = node.file("networkpolicy/policies");
+    let written = || {
+        let batch = api::control::decode(&std::fs::read(&snapshot).ok()?).ok()?;
         let seen = batch.changes.iter().filter(|change| matches!(change, Change::Pod(_))).count();
         let addressed = format!("{batch:?}").contains(&client.v4.to_string());
         (seen == 3 && addressed).then_some(())
     };
-    until("everything is remembered", PATIENCE, remembered).unwrap();
+    until("the snapshot is written", PATIENCE, written).unwrap();
     let before = node.flows();
     drop(served);
-    node.wait_log("no longer followed");
+    node.wait_log("disconnected from antrea-controller");
     assert!(reaches(&client.netns, web.v4) && !pings(&stranger.netns, &web), "enforcement stays");
 
     node.kill_agent();
     node.start_agent();
-    node.wait_log("what it said last is enforced");
+    node.wait_log("enforcing the policy snapshot on disk");
     node.wait_ready();
-    assert_eq!(node.flows(), before, "and nothing was sent");
+    assert_eq!(node.flows(), before, "the agent sends no flows");
     assert_eq!(node.metric("antrea_agent_ovs_flow_ops_count{operation=\"add\"}"), 0);
 
-    // A Pod that nobody has told it of, under a policy that it holds and one that it does not.
+    // With the permission to read Pods: new Pods under a policy that the agent has, and under one that it does not have.
+    make(&node.api, READ_PODS);
     let api = node.api.local();
     for (name, app) in [("web2", "web"), ("db", "db")] {
         api.create("v1", "pods", "default", pod(name, app)).unwrap();
@@ -119,9 +123,9 @@ fn an_agent_that_starts_while_the_controller_is_away_enforces_what_it_last_knew(
     let (web2, db) = (node.add("web2"), node.add("db"));
     assert!(!pings(&client.netns, &db) && !pings(&stranger.netns, &db), "its rules are not known");
     assert!(reaches(&client.netns, web2.v4) && !pings(&stranger.netns, &web2), "its rules are known");
-    node.wait_log("judged by the policies of its namespace");
+    node.wait_log("enforcing the policies of the Pod's namespace");
 
-    // The controller is back: all is as it says.
+    // The controller is available again: its policies replace the local evaluation.
     controller.policy(&policy.unwrap());
     for (name, app) in [("web2", "web"), ("db", "db")] {
         controller.pod(&pod(name, app));
@@ -132,7 +136,39 @@ fn an_agent_that_starts_while_the_controller_is_away_enforces_what_it_last_knew(
 }
 
 #[test]
-fn a_node_that_never_heard_of_policies_attaches_no_pod_while_the_controller_is_away() {
+fn without_permission_to_read_pods_every_policy_that_may_select_a_new_pod_isolates_it() {
+    let controller = Controller::new();
+    let node = node(&controller);
+    let served = controller.serve(&node);
+    node.wait_ready();
+    controller.pod(&pod("client", "client"));
+    let client = node.add("client");
+    drop(served);
+    node.wait_log("disconnected from antrea-controller");
+    let api = node.api.local();
+    for name in ["early", "late", "all", "read"] {
+        api.create("v1", "pods", "default", pod(name, "web")).unwrap();
+    }
+    let early = node.add("early");
+    assert!(reaches(&client.netns, early.v4), "its namespace has no policies");
+    // The policy does not select the Pod, but the agent does not know the labels.
+    let of = |name: &str, app: &str| allow(name, app, &["client"]);
+    api.create("networking.k8s.io/v1", "networkpolicies", "default", of("db", "db")).unwrap();
+    let late = node.add("late");
+    assert!(!pings(&client.netns, &late), "the policy may select it");
+    assert!(reaches(&late.netns, client.v4), "no policy isolates it for egress");
+    let hint = "deploy/kubernetes/read-pods.yml";
+    node.wait_log(hint);
+    let all = node.add("all");
+    assert!(!pings(&client.netns, &all));
+    assert_eq!(node.log().matches(hint).count(), 1, "logged once");
+    make(&node.api, READ_PODS);
+    let read = node.add("read");
+    assert!(reaches(&client.netns, read.v4), "the policy does not select it");
+}
+
+#[test]
+fn a_node_without_a_snapshot_attaches_no_pod_while_the_controller_is_not_available() {
     let controller = Controller::new();
     let node = node(&controller);
     node.wait_log("cannot be reached");
@@ -143,25 +179,25 @@ fn a_node_that_never_heard_of_policies_attaches_no_pod_while_the_controller_is_a
     node.wait_ready();
 }
 
-/// The file of an agent that is ready and has remembered what it was told.
-fn remembered(node: &Node) -> PathBuf {
+/// Path of the policy snapshot of an agent that is ready and has written it.
+fn wait_for_snapshot(node: &Node) -> PathBuf {
     node.wait_ready();
-    let memory = node.file("networkpolicy/policies");
-    until("policies are remembered", PATIENCE, || memory.exists().then_some(())).unwrap();
-    memory
+    let snapshot = node.file("networkpolicy/policies");
+    until("the snapshot is written", PATIENCE, || snapshot.exists().then_some(())).unwrap();
+    snapshot
 }
 
 #[test]
-fn memory_that_cannot_be_read_is_told_and_keeps_pods_waiting() {
+fn an_unreadable_snapshot_is_logged_and_pods_wait_for_the_controller() {
     let controller = Controller::new();
     let mut node = node(&controller);
     let served = controller.serve(&node);
-    let memory = remembered(&node);
+    let snapshot = wait_for_snapshot(&node);
     drop(served);
     node.kill_agent();
-    std::fs::write(&memory, b"\xff\xff nonsense").unwrap();
+    std::fs::write(&snapshot, b"\xff\xff nonsense").unwrap();
     node.start_agent();
-    node.wait_log("what is remembered cannot be read");
+    node.wait_log("cannot read the policy snapshot");
     let error = node.cni(&Command::Status).unwrap_err();
     assert!(error.details.contains("antrea-controller"), "{error:?}");
     let _served = controller.serve(&node);
@@ -169,40 +205,41 @@ fn memory_that_cannot_be_read_is_told_and_keeps_pods_waiting() {
 }
 
 #[test]
-fn what_was_said_before_is_not_enforced_if_what_came_after_could_not_be_written() {
+fn an_outdated_snapshot_is_not_enforced_after_a_failed_write() {
     let controller = Controller::new();
     let mut node = node(&controller);
     let served = controller.serve(&node);
-    let memory = remembered(&node);
-    let older = std::fs::read(&memory).unwrap();
-    // What is written first is in the way of itself, unless it is being written just now.
-    let in_the_way = memory.with_file_name(".policies");
+    let snapshot = wait_for_snapshot(&node);
+    let older = std::fs::read(&snapshot).unwrap();
+    // A directory at the path of the temporary file makes writes fail.
+    let in_the_way = snapshot.with_file_name(".policies");
     until("nothing is being written", PATIENCE, || std::fs::create_dir(&in_the_way).ok()).unwrap();
     controller.pod(&pod("web", "web"));
-    node.wait_log("cannot remember policies");
-    let said = until("nothing is remembered", PATIENCE, || std::fs::read(&memory).ok().filter(Vec::is_empty));
-    assert!(said.is_ok());
+    node.wait_log("cannot write the policy snapshot");
+    let truncated =
+        until("the snapshot is truncated", PATIENCE, || std::fs::read(&snapshot).ok().filter(Vec::is_empty));
+    assert!(truncated.is_ok());
     drop(served);
     node.kill_agent();
     std::fs::remove_dir(&in_the_way).unwrap();
-    let refused = "what is remembered cannot be read";
+    let refused = "cannot read the policy snapshot";
     node.start_agent();
     node.wait_log(refused);
     node.kill_agent();
-    // Or not even that could be written, and still nothing can be.
-    std::fs::write(&memory, older).unwrap();
+    // The snapshot could not even be truncated, and the directory is still not writable.
+    std::fs::write(&snapshot, older).unwrap();
     let _ = std::fs::remove_file(&in_the_way);
     std::fs::create_dir(&in_the_way).unwrap();
     node.start_agent();
     let again = || (node.log().matches(refused).count() == 2).then_some(());
-    until("what is older is refused", PATIENCE, again).unwrap();
+    until("the outdated snapshot is rejected", PATIENCE, again).unwrap();
     let error = node.cni(&Command::Status).unwrap_err();
     assert!(error.details.contains("antrea-controller"), "{error:?}");
-    // It is remembered again as soon as that is possible, though nothing new is said.
+    // A failed write is repeated without a new batch.
     let _served = controller.serve(&node);
-    let failed = || (node.log().matches("cannot remember policies").count() == 2).then_some(());
+    let failed = || (node.log().matches("cannot write the policy snapshot").count() == 2).then_some(());
     until("a write that fails", PATIENCE, failed).unwrap();
     std::fs::remove_dir(&in_the_way).unwrap();
-    let written = || api::control::decode(&std::fs::read(&memory).ok()?).ok().map(drop);
-    until("policies are remembered", PATIENCE, written).unwrap();
+    let written = || api::control::decode(&std::fs::read(&snapshot).ok()?).ok().map(drop);
+    until("the snapshot is written", PATIENCE, written).unwrap();
 }

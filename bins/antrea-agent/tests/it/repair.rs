@@ -1,11 +1,11 @@
-//! Somebody else changes what is the agent's.
+//! Repair of drift in the host network and the bridge.
 
 use testkit::wait::{PATIENCE, until};
 
 use crate::fixture::{Node, reaches};
 
 #[test]
-fn what_somebody_else_changed_on_the_host_is_repaired_and_counted() {
+fn drift_of_the_host_network_is_repaired_and_counted() {
     let node = Node::start("antreaProxy: {proxyAll: true}");
     let pod = node.add("web");
     let address = || node.netns.ip(["-4", "addr", "show", "dev", "antrea-gw0"]).unwrap().contains("10.10.1.1/24");
@@ -21,11 +21,11 @@ fn what_somebody_else_changed_on_the_host_is_repaired_and_counted() {
     until("the rules are back", PATIENCE, || table().ok()).unwrap();
     assert!(reaches(&pod.netns, "10.10.1.1".parse().unwrap()));
     assert!(node.metric("antrea_agent_host_repair_count") >= 2);
-    assert!(node.log().contains("somebody has changed the host; repaired"));
+    assert!(node.log().contains("host network drifted; repaired"));
 }
 
 #[test]
-fn a_node_that_comes_has_a_route_and_one_that_goes_has_none() {
+fn routes_and_flows_of_a_node_are_added_and_removed_with_it() {
     let node = Node::start("");
     let peer = serde_json::json!({"metadata": {"name": "n2"}, "spec": {"podCIDR": "10.10.2.0/24", "podCIDRs": ["10.10.2.0/24"]}});
     node.api.local().create("v1", "nodes", "", peer).unwrap();
@@ -41,7 +41,7 @@ fn a_node_that_comes_has_a_route_and_one_that_goes_has_none() {
 }
 
 #[test]
-fn what_somebody_else_changed_on_the_bridge_is_repaired_and_counted() {
+fn drift_of_the_bridge_is_repaired_and_counted() {
     let node = Node::start("");
     let (one, two) = (node.add("one"), node.add("two"));
     let port = one.attachment.host().unwrap().name.clone();
@@ -50,8 +50,33 @@ fn what_somebody_else_changed_on_the_bridge_is_repaired_and_counted() {
     let mode = || node.ovs.vsctl(["get", "bridge", "br-int", "fail_mode"]).unwrap().trim().to_owned();
     node.ovs.vsctl(["set", "bridge", "br-int", "fail_mode=standalone"]).unwrap();
     until("the bridge is closed again", PATIENCE, || (mode() == "secure").then_some(())).unwrap();
-    assert_eq!(node.metric("antrea_agent_bridge_repair_count"), 2);
+    let limits = || node.ovs.vsctl(["get", "bridge", "br-int", "flow_tables"]).unwrap();
+    node.ovs.vsctl(["clear", "bridge", "br-int", "flow_tables"]).unwrap();
+    until("the table of clients is limited again", PATIENCE, || limits().contains("40=").then_some(())).unwrap();
+    assert_eq!(node.metric("antrea_agent_bridge_repair_count"), 3);
     node.del(&one);
     node.del(&two);
     node.no_traces();
+}
+
+#[test]
+fn spoofed_clients_displace_only_each_other_from_session_affinity() {
+    const LIMIT: usize = 8192;
+    let node = Node::start("antreaProxy: {proxyAll: true}");
+    // Flows as the switch learns them for these clients.
+    let clients = |addresses: &mut dyn Iterator<Item = [u8; 4]>| {
+        let flow = |ip: [u8; 4]| {
+            let ip = std::net::Ipv4Addr::from(ip);
+            format!("table=40,priority=200,hard_timeout=600,tcp,nw_src={ip},nw_dst=10.96.0.1,tp_dst=80,actions=drop\n")
+        };
+        let flows: String = addresses.map(flow).collect();
+        node.ovs.ofctl_stdin(["add-flows", "br-int", "-"], &flows).unwrap();
+    };
+    clients(&mut (1..=100).map(|n| [10, 1, 0, n]));
+    clients(&mut (0..LIMIT + 1000).map(|n| [203, 0, n.to_be_bytes()[6], n.to_be_bytes()[7]]));
+    let flows = node.ovs.ofctl(["dump-flows", "br-int", "table=40"]).unwrap();
+    let count = |text: &str| flows.lines().filter(|line| line.contains(text)).count();
+    assert_eq!(count("nw_src=10.1.0."), 100, "a small network keeps its clients");
+    assert_eq!(count("priority=0 "), 1, "flows without a timeout stay");
+    assert_eq!(count("table=40"), LIMIT);
 }

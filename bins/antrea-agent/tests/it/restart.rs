@@ -1,4 +1,4 @@
-//! Agents and switches die and come back.
+//! Restarts of agents and switches.
 
 use std::process::Stdio;
 
@@ -7,7 +7,7 @@ use testkit::wait::{PATIENCE, until};
 use crate::fixture::{Node, reaches};
 
 #[test]
-fn an_agent_that_was_killed_tells_the_switch_nothing_and_loses_no_packet() {
+fn a_killed_agent_sends_no_flows_at_its_next_start_and_loses_no_packet() {
     let mut node = Node::start("");
     let (one, two) = (node.add("one"), node.add("two"));
     assert!(reaches(&one.netns, two.v4));
@@ -19,11 +19,11 @@ fn an_agent_that_was_killed_tells_the_switch_nothing_and_loses_no_packet() {
     assert_eq!(node.flows(), before, "the switch works without an agent");
     node.start_agent();
     node.wait_ready();
-    let told = String::from_utf8(ping.wait_with_output().unwrap().stdout).unwrap();
-    assert!(told.contains("100 received"), "{told}");
+    let pings = String::from_utf8(ping.wait_with_output().unwrap().stdout).unwrap();
+    assert!(pings.contains("100 received"), "{pings}");
     assert_eq!(node.flows(), before);
-    let told = |operation: &str| node.metric(&format!("antrea_agent_ovs_flow_ops_count{{operation=\"{operation}\"}}"));
-    assert_eq!((told("add"), told("delete")), (0, 0));
+    let sent = |operation: &str| node.metric(&format!("antrea_agent_ovs_flow_ops_count{{operation=\"{operation}\"}}"));
+    assert_eq!((sent("add"), sent("delete")), (0, 0));
     assert_eq!(node.metric("antrea_agent_local_pod_count"), 2);
     node.del(&one);
     node.del(&two);
@@ -36,7 +36,7 @@ fn a_switch_that_was_killed_gets_everything_back() {
     let gone = node.add("gone");
     let (one, two) = (node.add("one"), node.add("two"));
     assert!(reaches(&one.netns, two.v4));
-    // A number that is free is none that another port has the next time.
+    // With an unused port number in between.
     node.del(&gone);
     let is_gone = || (!node.flows().iter().any(|flow| flow.contains(&gone.v4.to_string()))).then_some(());
     until("its flows are gone", PATIENCE, is_gone).unwrap();
@@ -50,19 +50,19 @@ fn a_switch_that_was_killed_gets_everything_back() {
 }
 
 #[test]
-fn a_pod_that_vanished_while_nobody_looked_is_cleaned_up_at_the_next_start() {
+fn a_pod_that_vanished_while_no_agent_ran_is_cleaned_up_at_the_next_start() {
     let mut node = Node::start("");
     let (one, two) = (node.add("one"), node.add("two"));
     node.kill_agent();
-    // With its namespace goes the cable.
+    // Deleting the network namespace deletes the veth.
     let name = one.attachment.host().unwrap().name.clone();
     drop(one);
     let gone = || node.netns.ip(["link", "show", "dev", &name]).is_err().then_some(());
     until("the kernel removes the device", PATIENCE, gone).unwrap();
     node.start_agent();
     node.wait_ready();
-    let told = node.ask_json("/v1/podinterfaces");
-    assert_eq!(told.as_array().unwrap().len(), 1, "{told}");
+    let interfaces = node.ask_json("/v1/podinterfaces");
+    assert_eq!(interfaces.as_array().unwrap().len(), 1, "{interfaces}");
     node.del(&two);
     node.no_traces();
 }
@@ -79,11 +79,11 @@ fn what_was_detached_is_gone_when_the_agent_has_stopped() {
 }
 
 #[test]
-fn a_cable_that_is_no_ports_goes_at_the_next_start() {
+fn a_veth_without_a_port_is_removed_at_the_next_start() {
     let mut node = Node::start("");
     let (one, two) = (node.add("one"), node.add("two"));
     node.kill_agent();
-    // As if it had been killed after it has answered DEL, and before the kernel has removed the device.
+    // As if it had been killed between the response to DEL and the removal of the veth.
     let name = one.attachment.host().unwrap().name.clone();
     node.ovs.vsctl(["del-port", "br-int", &name]).unwrap();
     node.start_agent();

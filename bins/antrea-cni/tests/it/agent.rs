@@ -1,4 +1,4 @@
-//! An agent that attaches Pods by cables into its own namespace: no switch, no policies, and one address.
+//! An agent that attaches Pods with veths to its own namespace: no switch, no policies, one address.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ pub(crate) const ADDRESS: &str = "10.10.0.4/24";
 pub(crate) const GATEWAY: &str = "10.10.0.1";
 const PORT: &str = "web-0-8ec607";
 
-/// An agent that runs until it is dropped.
+/// Serves CNI calls until it is dropped.
 pub(crate) struct Agent {
     pub(crate) socket: PathBuf,
     pub(crate) calls: Arc<Mutex<Vec<String>>>,
@@ -20,13 +20,13 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// One that attaches Pods to `node`; without one, it says that it does.
+    /// Starts an agent that attaches Pods to `node`; if `None`, it only returns results.
     pub(crate) fn start(node: Option<Netns>) -> Self {
         let directory = Scratch::new().unwrap();
         let socket = directory.path().join("cni.sock");
         let runtime = Runtime::new().unwrap();
         let calls = Arc::default();
-        let wires = Wires { node, calls: Arc::clone(&calls) };
+        let wires = VethHandler { node, calls: Arc::clone(&calls) };
         let listener = {
             let _inside = runtime.enter();
             Listener::bind(&socket).unwrap()
@@ -44,12 +44,12 @@ impl Agent {
     }
 }
 
-struct Wires {
+struct VethHandler {
     node: Option<Netns>,
     calls: Arc<Mutex<Vec<String>>>,
 }
 
-impl Wires {
+impl VethHandler {
     fn note(&self, call: String) {
         self.calls.lock().unwrap().push(call);
     }
@@ -69,7 +69,7 @@ fn attach(node: &Netns, call: &Call) -> anyhow::Result<()> {
     inside(&["route", "add", "default", "via", GATEWAY])
 }
 
-impl Handler for Wires {
+impl Handler for VethHandler {
     async fn add(&self, call: &Call) -> Result<Attachment, Error> {
         self.note(format!("ADD {} {} {:?}", call.id, call.pod, call.mtu));
         if call.id.container.as_str() == "full" {
@@ -94,7 +94,7 @@ impl Handler for Wires {
     async fn del(&self, release: &Release) -> Result<(), Error> {
         self.note(format!("DEL {} {:?}", release.id, release.netns));
         if let Some(node) = &self.node {
-            // Gone already is fine too.
+            // The interface may be gone already.
             let _ = node.ip(["link", "del", PORT]);
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! In a chain with the plugins of the CNI project, as Debian has them.
+//! Chains with the plugins of the CNI project, from Debian.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,12 +13,12 @@ use testkit::{Netns, veth_pair};
 use crate::agent::{ADDRESS, Agent};
 use crate::plugin::{antrea, configuration, environment, succeed};
 
-/// Versions which Debian's plugins speak as well.
+/// Versions that Debian's plugins support too.
 const VERSIONS: [&str; 4] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0"];
 
 struct Chain {
     node: Netns,
-    /// Each with its program and its configuration, in order.
+    /// Each plugin with its program and its configuration, in order.
     plugins: Vec<(String, Value)>,
     netns: String,
 }
@@ -51,12 +51,13 @@ impl Chain {
         succeed(plugin, &environment(command, "c1", &self.netns), &configuration)
     }
 
-    /// Each gets the result of the one before.
+    /// Each plugin gets the result of the previous one.
     fn add(&self) -> Value {
         self.plugins.iter().fold(Value::Null, |previous, plugin| self.call("ADD", plugin, &previous))
     }
 
-    /// All get the last result; portmap 1.1.1 is left out, whose CHECK looks for IPv6 rules that an IPv4 Pod has not.
+    /// All plugins get the last result. Not portmap 1.1.1, whose CHECK expects IPv6 rules that an IPv4 Pod does not
+    /// have.
     fn check(&self, result: &Value) {
         for plugin in self.plugins.iter().filter(|(program, _)| !program.ends_with("portmap")) {
             self.call("CHECK", plugin, result);
@@ -70,7 +71,7 @@ impl Chain {
     }
 }
 
-/// What the first connection to the host port gives, from a client outside of the Node.
+/// What the first connection from a client outside of the Node to the host port receives.
 fn greeting(client: &Netns) -> Option<String> {
     let address = "192.0.2.1:8080".parse().unwrap();
     let mut stream = client.run(|| TcpStream::connect_timeout(&address, Duration::from_secs(1))).unwrap().ok()?;
@@ -80,7 +81,7 @@ fn greeting(client: &Netns) -> Option<String> {
 }
 
 #[test]
-fn portmap_and_bandwidth_work_with_what_antrea_gives() {
+fn portmap_and_bandwidth_work_after_antrea() {
     for version in VERSIONS {
         let (node, pod, client) = (Netns::new().unwrap(), Netns::new().unwrap(), Netns::new().unwrap());
         veth_pair(&node, "uplink", &client, "eth0").unwrap();
@@ -97,7 +98,7 @@ fn portmap_and_bandwidth_work_with_what_antrea_gives() {
         assert_eq!(result["ips"][0]["address"], ADDRESS);
         assert!(result["interfaces"][2]["name"].as_str().unwrap().starts_with("bwp"), "{result}");
 
-        // The port of the Node leads to the Pod, and its traffic is shaped on its way.
+        // Connections to the port of the Node reach the Pod, and its traffic is shaped.
         let listener = pod.run(|| TcpListener::bind("10.10.0.4:80")).unwrap().unwrap();
         let server = thread::spawn(move || listener.accept().unwrap().0.write_all(b"hello").unwrap());
         assert_eq!(until("a connection to the port", PATIENCE, || greeting(&client)).unwrap(), "hello");

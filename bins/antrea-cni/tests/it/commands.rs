@@ -1,4 +1,4 @@
-//! Every command, every version, every way to fail.
+//! Commands, versions and errors.
 
 use std::path::Path;
 
@@ -45,7 +45,7 @@ fn status_and_gc_of_1_1() {
 }
 
 #[test]
-fn the_configuration_has_its_say() {
+fn mtu_and_dns_of_the_configuration_take_effect() {
     let agent = Agent::start(None);
     let mut configuration = configuration("1.1.0", agent.socket());
     configuration["mtu"] = json!(1400);
@@ -67,7 +67,7 @@ fn version_needs_no_agent_and_no_configuration() {
 }
 
 #[test]
-fn what_the_agent_says_is_what_the_runtime_gets() {
+fn an_error_of_the_agent_is_printed_unchanged() {
     let agent = Agent::start(None);
     let mut configuration = configuration("0.4.0", agent.socket());
     let error = fail(antrea(), &environment("ADD", "full", NETNS), &configuration.to_string());
@@ -79,7 +79,7 @@ fn what_the_agent_says_is_what_the_runtime_gets() {
 }
 
 #[test]
-fn without_an_agent_it_says_try_again_and_where_to_look() {
+fn without_an_agent_the_error_is_transient_and_says_where_to_look() {
     let socket = Path::new("/nonexistent/cni.sock");
     let mut configuration = configuration("1.1.0", socket);
     configuration["prevResult"] = json!({});
@@ -93,7 +93,7 @@ fn without_an_agent_it_says_try_again_and_where_to_look() {
 }
 
 #[test]
-fn a_call_that_is_wrong_is_refused_before_anybody_is_asked() {
+fn an_invalid_call_is_rejected_without_asking_the_agent() {
     let agent = Agent::start(None);
     let good = configuration("1.0.0", agent.socket()).to_string();
     let long = "a".repeat(300);
@@ -131,14 +131,14 @@ fn a_call_that_is_wrong_is_refused_before_anybody_is_asked() {
 }
 
 #[test]
-fn an_endless_configuration_is_not_read_to_its_end() {
+fn an_endless_configuration_is_rejected_at_the_limit() {
     let input = format!("{{\"cniVersion\": \"1.0.0\", \"name\": \"{}\"}}", "a".repeat(5 << 20));
     let error = fail(antrea(), &environment("ADD", "c1", NETNS), &input);
     assert_eq!((&error["code"], &error["msg"]), (&json!(7), &json!("the network configuration is too long")));
 }
 
 #[test]
-fn people_get_an_explanation() {
+fn help_explains_how_to_use_the_plugin() {
     let output = run(antrea(), &[], "");
     assert!(!output.status.success());
     assert!(String::from_utf8(output.stderr).unwrap().contains("antrea-agent install-cni"));

@@ -1,4 +1,4 @@
-//! antrea-cni as container runtimes run it, with an agent behind a real socket.
+//! antrea-cni run as container runtimes run it, with an agent behind a real socket.
 
 #[cfg(test)]
 mod agent;

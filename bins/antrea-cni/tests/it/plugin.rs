@@ -1,4 +1,4 @@
-//! Running a plugin as the specification says.
+//! Runs a plugin by the rules of the CNI specification.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 pub(crate) const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// The environment of a call for `container`, whose namespace is at `netns`.
+/// The environment of a call for `container`, with its namespace at `netns`.
 pub(crate) fn environment<'a>(command: &'a str, container: &'a str, netns: &'a str) -> Vec<(&'a str, &'a str)> {
     vec![
         ("CNI_COMMAND", command),
@@ -28,7 +28,7 @@ pub(crate) fn antrea() -> Command {
     Command::new(env!("CARGO_BIN_EXE_antrea-cni"))
 }
 
-/// Runs a plugin to its end, with nothing in its environment but what is given.
+/// Runs a plugin to its end, with the given environment only.
 pub(crate) fn run(mut plugin: Command, environment: &[(&str, &str)], input: &str) -> Output {
     let mut child = plugin
         .env_clear()
@@ -39,7 +39,7 @@ pub(crate) fn run(mut plugin: Command, environment: &[(&str, &str)], input: &str
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A plugin that has seen enough may be gone.
+    // A plugin that rejects the call may have closed its standard input.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }
@@ -51,7 +51,7 @@ pub(crate) fn succeed(plugin: Command, environment: &[(&str, &str)], configurati
     if output.stdout.is_empty() { Value::Null } else { serde_json::from_slice(&output.stdout).unwrap() }
 }
 
-/// The error of a call that fails, as the specification wants it.
+/// The JSON error of a call that fails.
 pub(crate) fn fail(plugin: Command, environment: &[(&str, &str)], input: &str) -> Value {
     let output = run(plugin, environment, input);
     assert!(!output.status.success(), "{input}: {output:?}");

@@ -1,38 +1,34 @@
-//! Every key of `antrea-controller.conf`: Antrea's, whether they have an effect here or not, and the few of our own.
+//! All keys of `antrea-controller.conf`: those of Antrea, implemented or not, and a few of our own.
 
 use ::config::{Key, Schema, key};
 
-/// What the file may say.
+/// The schema of the file.
 pub(crate) const SCHEMA: Schema = Schema { keys: KEYS, not_yet: &[], features: FEATURES };
 
-/// All of them, in the order of the documentation.
+/// All keys, in the order of the documentation.
 pub(crate) const KEYS: &[Key] = &[
     key("apiPort", "10349", "port of the API, for agents and for the Kubernetes API server"),
-    key("apiAddress", "", "ours: address to listen at; all where not set"),
-    key("enablePrometheusMetrics", "true", "whether there are metrics"),
-    key("selfSignedCert", "true", "whether the controller has an authority of its own for its certificates"),
-    key(
-        "clientConnection.kubeconfig",
-        "",
-        "file with the way to the Kubernetes API; the ServiceAccount's where not set",
-    ),
-    key("kubeAPIServerOverride", "", "address of the Kubernetes API in place of the one that is configured"),
-    key("nodeIPAM.enableNodeIPAM", "false", "whether Nodes without a subnet for Pods get one here"),
-    key("nodeIPAM.clusterCIDRs", "[]", "networks that subnets are taken from, one a family"),
-    key("nodeIPAM.serviceCIDR", "", "network of Services that no subnet may overlap"),
-    key("nodeIPAM.serviceCIDRv6", "", "the same for IPv6"),
-    key("nodeIPAM.nodeCIDRMaskSizeIPv4", "24", "length of a Node's IPv4 prefix"),
-    key("nodeIPAM.nodeCIDRMaskSizeIPv6", "64", "length of a Node's IPv6 prefix"),
-    key("ipsecCSRSigner.selfSignedCA", "true", "whether certificates for IPsec are signed by an authority of its own"),
-    key("ipsecCSRSigner.autoApprove", "true", "whether requests for them are approved"),
-    key("multicluster.enableStretchedNetworkPolicy", "false", "whether policies select Pods of other clusters"),
+    key("apiAddress", "", "address to listen on, all addresses if not set; not in Antrea"),
+    key("enablePrometheusMetrics", "true", "serve Prometheus metrics at /metrics"),
+    key("selfSignedCert", "true", "sign the serving certificate with a CA of the controller"),
+    key("clientConnection.kubeconfig", "", "kubeconfig file; the ServiceAccount of the Pod if not set"),
+    key("kubeAPIServerOverride", "", "URL of the Kubernetes API, overrides the kubeconfig"),
+    key("nodeIPAM.enableNodeIPAM", "false", "assign Pod subnets to Nodes that have none"),
+    key("nodeIPAM.clusterCIDRs", "[]", "networks to allocate Node subnets from, one per IP family"),
+    key("nodeIPAM.serviceCIDR", "", "Service network; no Node subnet overlaps it"),
+    key("nodeIPAM.serviceCIDRv6", "", "Service network for IPv6"),
+    key("nodeIPAM.nodeCIDRMaskSizeIPv4", "24", "prefix length of a Node's IPv4 subnet"),
+    key("nodeIPAM.nodeCIDRMaskSizeIPv6", "64", "prefix length of a Node's IPv6 subnet"),
+    key("ipsecCSRSigner.selfSignedCA", "true", "sign IPsec certificates with a CA of the controller"),
+    key("ipsecCSRSigner.autoApprove", "true", "approve IPsec certificate requests automatically"),
+    key("multicluster.enableStretchedNetworkPolicy", "false", "let policies select Pods of other clusters"),
     key("multicluster.namespace", "", "namespace of the multi-cluster controller"),
-    key("tlsCipherSuites", "", "ciphers of the API; those of rustls are always used"),
-    key("tlsMinVersion", "", "oldest version of TLS; 1.2 always"),
-    key("legacyCRDMirroring", "false", "whether resources of old API groups are copied"),
+    key("tlsCipherSuites", "", "TLS cipher suites of the API; the defaults of rustls are always used"),
+    key("tlsMinVersion", "", "minimum TLS version; always 1.2"),
+    key("legacyCRDMirroring", "false", "mirror resources of legacy API groups"),
 ];
 
-/// Antrea's features, with whether they are on where the file says nothing.
+/// Antrea's feature gates, with their defaults.
 pub(crate) const FEATURES: &[(&str, bool)] = &[
     ("AllAlpha", false),
     ("AllBeta", false),

@@ -13,7 +13,7 @@ fn section(path: &str, value: &str) -> String {
 }
 
 #[test]
-fn every_key_with_its_documented_default_changes_nothing_and_needs_no_word() {
+fn the_documented_default_of_every_key_changes_nothing_and_is_not_logged() {
     let (defaults, _) = Config::load(None).unwrap();
     assert_eq!((defaults.api_port, defaults.node_ipam.enable_node_ipam), (10349, false));
     for key in KEYS {
@@ -23,7 +23,7 @@ fn every_key_with_its_documented_default_changes_nothing_and_needs_no_word() {
 }
 
 #[test]
-fn a_key_without_an_effect_says_so() {
+fn a_key_without_effect_is_logged() {
     let mut reader = Reader::empty(&SCHEMA);
     Config::ask(&mut reader);
     for key in KEYS.iter().filter(|key| !reader.was_asked(key.path)) {
@@ -33,7 +33,7 @@ fn a_key_without_an_effect_says_so() {
 }
 
 #[test]
-fn values_arrive() {
+fn values_are_read() {
     let text = "apiPort: 1234\napiAddress: 192.0.2.1\nenablePrometheusMetrics: false\nkubeAPIServerOverride: https://x\n\
                 clientConnection: {kubeconfig: /k}\nnodeIPAM: {enableNodeIPAM: true, clusterCIDRs: [10.0.0.0/8, 'fd00::/48'], \
                 serviceCIDR: 10.96.0.0/12, nodeCIDRMaskSizeIPv4: 25}\n";
@@ -47,7 +47,7 @@ fn values_arrive() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_an_error_with_the_key_and_what_is_allowed() {
+fn an_invalid_value_is_an_error_with_the_key_and_the_allowed_values() {
     for (text, expected) in [
         ("apiPrt: 1", "apiPrt: there is no such key; did you mean apiPort?"),
         ("apiPort: 70000", "apiPort: `70000` is not 0 or a number from 1 to 65535"),

@@ -1,4 +1,4 @@
-//! Who asks: the API server's proxy says for whom it does, others show a token.
+//! Authentication of requests: user headers of the API server's proxy, or a token.
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Request, StatusCode};
@@ -10,28 +10,28 @@ use super::{Answer, Rest, plain};
 use crate::tls::FrontProxy;
 
 impl Rest {
-    /// Who asks; if that cannot be said, what they are told.
+    /// The user of a request; the error is the response.
     pub(super) async fn caller(
         &self,
         request: &Request<Incoming>,
-        shown: &[CertificateDer<'static>],
+        certificates: &[CertificateDer<'static>],
     ) -> Result<User, Answer> {
         let proxy = self.front_proxy.borrow().clone();
-        if let Some(user) = of_proxy(&proxy, request.headers(), shown) {
+        if let Some(user) = of_proxy(&proxy, request.headers(), certificates) {
             return Ok(user);
         }
         let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let needed =
-            || plain(StatusCode::UNAUTHORIZED, "needs the header `Authorization: Bearer TOKEN`, with a good token");
+            || plain(StatusCode::UNAUTHORIZED, "send a valid token in the header `Authorization: Bearer TOKEN`");
         let token = header.and_then(|value| value.strip_prefix("Bearer ")).ok_or_else(needed)?;
         let cannot = |error: k8s::RequestError| plain(StatusCode::SERVICE_UNAVAILABLE, &error.to_string());
-        self.door.user(token).await.map_err(cannot)?.ok_or_else(needed)
+        self.authenticator.user(token).await.map_err(cannot)?.ok_or_else(needed)
     }
 }
 
-/// For whom the proxy asks, if it is the proxy. Its certificate was checked when the connection was made.
-fn of_proxy(proxy: &FrontProxy, headers: &HeaderMap, shown: &[CertificateDer<'static>]) -> Option<User> {
-    let name = common_name(shown.first()?)?;
+/// The user in the headers of the proxy, if the client is the proxy. TLS has verified its certificate.
+fn of_proxy(proxy: &FrontProxy, headers: &HeaderMap, certificates: &[CertificateDer<'static>]) -> Option<User> {
+    let name = common_name(certificates.first()?)?;
     if !proxy.names.is_empty() && !proxy.names.contains(&name) {
         return None;
     }

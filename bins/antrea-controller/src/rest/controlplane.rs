@@ -1,4 +1,4 @@
-//! The API group `controlplane.antrea.io`: what the policies of the cluster have become, and how far they are carried out.
+//! The API group `controlplane.antrea.io`: computed policies and groups, and the status of policies.
 
 use std::sync::Arc;
 
@@ -10,23 +10,21 @@ use types::control::Policy;
 use super::objects::{self, GROUP_VERSION, RESOURCES};
 use super::{Answer, Rest, respond};
 use crate::engine::State;
-use crate::peers::Heard;
-use crate::status::{ByNode, merge, realisation};
+use crate::peers::PeerReports;
+use crate::status::{StatusByNode, merge, realization};
 
-/// Where the group is.
 pub(super) const PREFIX: &str = "/apis/controlplane.antrea.io/v1beta2";
 
-/// What is asked for.
+/// The target of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Asked {
-    /// What resources there are.
+pub(super) enum Target {
+    /// The list of resources.
     Resources,
-    /// All of a resource, or one.
+    /// All objects of a resource, or one.
     Objects { resource: usize, name: Option<String> },
 }
 
-impl Asked {
-    /// From a path; nothing if there is no such thing.
+impl Target {
     pub(super) fn read(path: &str) -> Option<Self> {
         let rest = path.strip_prefix(PREFIX)?.trim_matches('/');
         if rest.is_empty() {
@@ -39,11 +37,11 @@ impl Asked {
     }
 }
 
-/// A policy with its span, what is said of it, and what is not understood of it.
-type Told = (Arc<Policy>, Vec<Arc<str>>, ByNode, Vec<String>);
+/// A policy with its span, the reports for it, and its invalid fields.
+type PolicyView = (Arc<Policy>, Vec<Arc<str>>, StatusByNode, Vec<String>);
 
 impl Rest {
-    /// What resources there are, as discovery asks for it.
+    /// The resources, for discovery.
     pub(super) fn resources() -> Answer {
         let resource = |(plural, kind, _): &(&str, &str, &[&str])| {
             let singular = kind.to_lowercase();
@@ -56,7 +54,7 @@ impl Rest {
         json_answer(StatusCode::OK, &list)
     }
 
-    /// All that is served here, in one answer, as newer API servers ask for it.
+    /// Groups and resources in one response, for aggregated discovery.
     pub(super) fn groups_and_resources() -> Answer {
         let resource = |(plural, kind, _): &(&str, &str, &[&str])| {
             let of = json!({"group": "controlplane.antrea.io", "version": "v1beta2", "kind": kind});
@@ -106,10 +104,10 @@ impl Rest {
         }
     }
 
-    /// What the agents that are told here have reported.
-    pub(super) async fn heard(&self) -> Answer {
-        let heard = self.engine.look(heard).await.unwrap_or_default();
-        json_answer(StatusCode::OK, &json!(heard))
+    /// The reports of the agents of this replica.
+    pub(super) async fn reports(&self) -> Answer {
+        let reports = self.engine.query(peer_reports).await.unwrap_or_default();
+        json_answer(StatusCode::OK, &json!(reports))
     }
 
     async fn groups(
@@ -117,40 +115,40 @@ impl Rest {
         kind: &'static str,
         groups: impl FnOnce(&Brain) -> Vec<types::control::Group> + Send + 'static,
     ) -> Vec<Value> {
-        let found = self.engine.look(move |state| groups(&state.brain)).await.unwrap_or_default();
+        let found = self.engine.query(move |state| groups(&state.brain)).await.unwrap_or_default();
         found.iter().map(|group| objects::group(kind, group)).collect()
     }
 
     async fn policies(&self) -> Vec<Value> {
-        let (told, others) = tokio::join!(self.engine.look(all_told), self.peers.ask());
-        let object = |(policy, span, mut said, not_understood): Told| {
-            for Heard { connected, policies } in &others {
+        let (views, others) = tokio::join!(self.engine.query(policy_views), self.peers.reports());
+        let object = |(policy, span, mut reports, problems): PolicyView| {
+            for PeerReports { connected, policies } in &others {
                 let other = policies.get(&policy.name.to_string()).cloned().unwrap_or_default();
-                merge(&mut said, other, |node| connected.contains(node));
+                merge(&mut reports, other, |node| connected.contains(node));
             }
-            objects::policy(&policy, &realisation(&policy, &span, &said, not_understood))
+            objects::policy(&policy, &realization(&policy, &span, &reports, problems))
         };
-        told.unwrap_or_default().into_iter().map(object).collect()
+        views.unwrap_or_default().into_iter().map(object).collect()
     }
 }
 
-fn all_told(state: &State) -> Vec<Told> {
-    let told = |(policy, span): (Arc<Policy>, Vec<Arc<str>>)| {
+fn policy_views(state: &State) -> Vec<PolicyView> {
+    let view = |(policy, span): (Arc<Policy>, Vec<Arc<str>>)| {
         let problems = state.brain.problems(&policy.name).iter().map(|it| format!("{}: {}", it.field, it.problem));
-        let (said, problems) = (state.reports.of(&policy.name), problems.collect());
-        (policy, span, said, problems)
+        let (reports, problems) = (state.reports.of(&policy.name), problems.collect());
+        (policy, span, reports, problems)
     };
-    state.brain.policies().map(told).collect()
+    state.brain.policies().map(view).collect()
 }
 
-fn heard(state: &State) -> Heard {
-    Heard {
-        connected: state.reports.listeners().clone(),
-        policies: state.reports.all().map(|(name, said)| (name.to_string(), said.clone())).collect(),
+fn peer_reports(state: &State) -> PeerReports {
+    PeerReports {
+        connected: state.reports.connected_nodes().clone(),
+        policies: state.reports.all().map(|(name, reports)| (name.to_string(), reports.clone())).collect(),
     }
 }
 
-/// What `kubectl get` prints.
+/// The table that `kubectl get` prints.
 fn table(columns: &[&str], objects: &[Value]) -> Value {
     let column = |name: &&str| {
         let format = if *name == "Name" { "name" } else { "" };
@@ -187,11 +185,11 @@ mod tests {
 
     #[test]
     fn paths_are_those_of_the_group_and_no_others() {
-        let asked = |rest: &str| Asked::read(&format!("{PREFIX}{rest}"));
-        assert_eq!(asked(""), Some(Asked::Resources));
-        assert_eq!(asked("/addressgroups"), Some(Asked::Objects { resource: 2, name: None }));
-        let one = Asked::Objects { resource: 0, name: Some("x".to_owned()) };
-        assert_eq!(asked("/networkpolicies/x"), Some(one));
-        assert_eq!((asked("/pods"), asked("/networkpolicies/x/status"), Asked::read("/apis")), (None, None, None));
+        let target = |rest: &str| Target::read(&format!("{PREFIX}{rest}"));
+        assert_eq!(target(""), Some(Target::Resources));
+        assert_eq!(target("/addressgroups"), Some(Target::Objects { resource: 2, name: None }));
+        let one = Target::Objects { resource: 0, name: Some("x".to_owned()) };
+        assert_eq!(target("/networkpolicies/x"), Some(one));
+        assert_eq!((target("/pods"), target("/networkpolicies/x/status"), Target::read("/apis")), (None, None, None));
     }
 }

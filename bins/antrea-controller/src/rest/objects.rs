@@ -1,10 +1,10 @@
-//! What there is, as `controlplane.antrea.io/v1beta2` shows it. Pure.
+//! Policies and groups as JSON of `controlplane.antrea.io/v1beta2`. Pure.
 
 use serde_json::{Value, json};
 use types::control::{Direction, Group, IpBlock, Member, Peers, Policy, Ports, Rule, Service};
 use types::meta::Protocol;
 
-use crate::status::Realisation;
+use crate::status::Realization;
 
 pub(crate) const GROUP_VERSION: &str = "controlplane.antrea.io/v1beta2";
 
@@ -15,8 +15,8 @@ pub(crate) const RESOURCES: [(&str, &str, &[&str]); 3] = [
     ("addressgroups", "AddressGroup", &["Name", "Members"]),
 ];
 
-/// A policy and how far it is carried out.
-pub(crate) fn policy(policy: &Policy, status: &Realisation) -> Value {
+/// A policy with its status.
+pub(crate) fn policy(policy: &Policy, status: &Realization) -> Value {
     let source = json!({
         "type": "K8sNetworkPolicy", "namespace": policy.name.namespace, "name": policy.name.name, "uid": policy.uid,
     });
@@ -31,7 +31,7 @@ pub(crate) fn policy(policy: &Policy, status: &Realisation) -> Value {
     })
 }
 
-/// A group; `kind` is what it is used as.
+/// A group; `kind` is AppliedToGroup or AddressGroup.
 pub(crate) fn group(kind: &str, group: &Group) -> Value {
     let members: Vec<Value> = group.members.iter().map(|it| member(it)).collect();
     json!({

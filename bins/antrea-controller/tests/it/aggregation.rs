@@ -13,7 +13,7 @@ async fn get(client: &kube::Client, path: &str, accept: &str) -> Result<Value, k
 }
 
 #[test]
-fn the_api_server_shows_what_policies_have_become() {
+fn the_api_server_serves_policies_and_groups() {
     in_a_namespace(|netns| async {
         let cluster = Cluster::start(netns).await;
         let replica = cluster.replica().await;
@@ -29,7 +29,7 @@ fn the_api_server_shows_what_policies_have_become() {
         assert_eq!(members, ["client-1", "client-2"]);
         let one = format!("appliedtogroups/{}", policy["appliedToGroups"][0].as_str().unwrap());
         assert_eq!(list(&one).await.unwrap()["groupMembers"].as_array().unwrap().len(), 2);
-        let missing = list("addressgroups/nobody").await.unwrap_err().to_string();
+        let missing = list("addressgroups/missing").await.unwrap_err().to_string();
         assert!(missing.contains("not found"), "{missing}");
 
         let as_table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
@@ -37,14 +37,14 @@ fn the_api_server_shows_what_policies_have_become() {
         assert_eq!((&table["kind"], &table["rows"][0]["cells"][1]), (&json!("Table"), &json!("default/web")));
         assert_eq!(table["rows"][0]["cells"][3], "0/2");
 
-        // Who asks is the API server's word, and roles decide.
-        let nobody = cluster.server.kubeconfig("somebody", None).unwrap();
-        let nobody = kube::config::Kubeconfig::from_yaml(&nobody).unwrap();
+        // The API server authenticates the user, and roles apply.
+        let intruder = cluster.server.kubeconfig("intruder", None).unwrap();
+        let intruder = kube::config::Kubeconfig::from_yaml(&intruder).unwrap();
         let config =
-            kube::Config::from_custom_kubeconfig(nobody, &kube::config::KubeConfigOptions::default()).await.unwrap();
-        let nobody = kube::Client::try_from(config).unwrap();
+            kube::Config::from_custom_kubeconfig(intruder, &kube::config::KubeConfigOptions::default()).await.unwrap();
+        let intruder = kube::Client::try_from(config).unwrap();
         let refused =
-            get(&nobody, &format!("{PREFIX}/networkpolicies"), "application/json").await.unwrap_err().to_string();
-        assert!(refused.contains("somebody") && refused.contains("Forbidden"), "{refused}");
+            get(&intruder, &format!("{PREFIX}/networkpolicies"), "application/json").await.unwrap_err().to_string();
+        assert!(refused.contains("intruder") && refused.contains("Forbidden"), "{refused}");
     });
 }

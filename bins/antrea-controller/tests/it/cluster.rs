@@ -22,12 +22,12 @@ use testkit::{Netns, Process, Scratch};
 use types::ObjectName;
 use types::control::Batch;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const MANIFESTS: [&str; 2] = [
     include_str!("../../../../deploy/kubernetes/antrea-controller.yml"),
     include_str!("../../../../deploy/kubernetes/antrea-agent.yml"),
 ];
-/// What of the manifests a test has, and what the resources are called.
+/// The kinds of the manifests that a test creates, with their plurals.
 const KINDS: [(&str, &str); 10] = [
     ("ServiceAccount", "serviceaccounts"),
     ("ClusterRole", "clusterroles"),
@@ -55,7 +55,7 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    /// Starts a controller at an address, and waits until it answers. Its files are in a directory.
+    /// Starts a controller on an address, and waits until it accepts connections. Its files are in `dir`.
     pub(crate) async fn start(
         netns: &Netns,
         dir: &Path,
@@ -82,10 +82,10 @@ impl Replica {
     }
 }
 
-/// Where controllers listen: addresses of the namespace that a test has for itself.
+/// Addresses of controllers, in the network namespace of the test.
 pub(crate) const ADDRESSES: [&str; 4] = ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"];
 
-/// Runs a test in a network namespace of its own: sockets are made by the one thread that is there.
+/// Runs a test in its own network namespace, on one thread, so that all sockets are created there.
 pub(crate) fn in_a_namespace<F: Future<Output = ()>>(test: impl FnOnce(Netns) -> F + Send) {
     let netns = Netns::new().unwrap();
     netns.link_up("lo").unwrap();
@@ -99,7 +99,7 @@ pub(crate) fn in_a_namespace<F: Future<Output = ()>>(test: impl FnOnce(Netns) ->
     netns.run(run).unwrap();
 }
 
-/// Waits until something is so.
+/// Waits for a condition.
 pub(crate) async fn until<T>(what: &str, mut is_so: impl AsyncFnMut() -> Option<T>) -> T {
     let waiting = async {
         loop {
@@ -110,7 +110,7 @@ pub(crate) async fn until<T>(what: &str, mut is_so: impl AsyncFnMut() -> Option<
             tokio::time::sleep_until(next_try).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{what} takes too long"))
+    tokio::time::timeout(TIMEOUT, waiting).await.unwrap_or_else(|_| panic!("{what} takes too long"))
 }
 
 impl Cluster {
@@ -138,7 +138,7 @@ impl Cluster {
         cluster
     }
 
-    /// Makes what a manifest has, as far as a test has use for it.
+    /// Creates the objects of a manifest that tests need.
     pub(crate) fn apply(&self, manifest: &str) {
         for object in serde_saphyr::from_multiple::<Value>(manifest).unwrap() {
             let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -167,7 +167,7 @@ impl Cluster {
         self.create("networking.k8s.io/v1", "networkpolicies", "default", policy);
     }
 
-    /// Starts a controller, and waits until it answers.
+    /// Starts a controller, and waits until it accepts connections.
     pub(crate) async fn replica(&self) -> Replica {
         self.replica_with(json!({})).await
     }
@@ -181,12 +181,12 @@ impl Cluster {
         Replica::start(&self.netns, self.dir.path(), address, config, &kubeconfig).await
     }
 
-    /// What a controller has logged.
+    /// The log of a controller.
     pub(crate) fn log(&self, replica: &Replica) -> String {
         fs::read_to_string(self.dir.path().join(format!("log-{}", replica.address.ip()))).unwrap()
     }
 
-    /// Tells the Service where the controllers are.
+    /// Creates the endpoints of the Service.
     pub(crate) fn announce(&self, replicas: &[&Replica]) {
         let endpoint = |it: &&Replica| json!({"addresses": [it.address.ip()], "conditions": {"ready": true}});
         let labels = json!({"kubernetes.io/service-name": "antrea"});
@@ -211,7 +211,7 @@ impl Cluster {
         answer.status.unwrap().token.unwrap()
     }
 
-    /// A token as the cluster signs it, with what another one claims but for some of it.
+    /// A correctly signed token with the claims of another one, some of them replaced.
     pub(crate) fn forge(&self, token: &str, claims: Value) -> String {
         let (head, rest) = token.split_once('.').unwrap();
         let mut claimed: Value = {
@@ -226,18 +226,18 @@ impl Cluster {
         format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
-    /// Whom agents are told to believe, as PEM.
+    /// The published CA certificates, as PEM.
     pub(crate) async fn published(&self) -> Option<String> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), "kube-system");
         maps.get_opt("antrea-ca").await.unwrap()?.data?.remove("ca.crt")
     }
 
     pub(crate) async fn credentials(&self, token: String) -> Credentials {
-        let authorities = until("the authority's certificate", async || self.published().await).await;
-        Credentials { authorities, token, server_name: "antrea.kube-system.svc".to_owned() }
+        let ca_bundle = until("the CA certificate", async || self.published().await).await;
+        Credentials { ca_bundle, token, server_name: "antrea.kube-system.svc".to_owned() }
     }
 
-    /// The agent of a Node follows a controller.
+    /// Opens the stream of the agent of a Node.
     pub(crate) async fn follow(&self, replica: &Replica, node: &str) -> Following {
         let credentials = self.credentials(self.token("antrea-agent", Some(node)).await).await;
         follow(replica.address, &credentials, node).await.unwrap()
@@ -245,7 +245,7 @@ impl Cluster {
 }
 
 pub(crate) async fn next(following: &mut Following) -> Batch {
-    tokio::time::timeout(PATIENCE, following.next()).await.expect("a batch takes too long").unwrap()
+    tokio::time::timeout(TIMEOUT, following.next()).await.expect("a batch takes too long").unwrap()
 }
 
 pub(crate) fn name(name: &str) -> ObjectName {

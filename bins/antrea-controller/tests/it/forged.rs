@@ -1,8 +1,8 @@
-//! Who is no agent of the Node gets nothing, and harms nobody.
+//! Clients without valid credentials get nothing, and do not disturb others.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use api::control::client::{Credentials, Error, ask, follow};
+use api::control::client::{Credentials, Error, follow, get};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -10,17 +10,17 @@ use tokio::net::TcpStream;
 use crate::cluster::{Cluster, in_a_namespace, next};
 
 #[test]
-fn a_forged_agent_gets_nothing_and_is_told_why() {
+fn an_agent_without_valid_credentials_is_refused_with_the_reason() {
     in_a_namespace(|netns| async {
         let cluster = Cluster::start(netns).await;
         let replica = cluster.replica().await;
         let good = cluster.token("antrea-agent", Some("n1")).await;
 
-        // A token ends with what it is bound to.
+        // A token becomes invalid with the object that it is bound to.
         cluster.create("v1", "nodes", "", json!({"metadata": {"name": "gone"}}));
         let ended = cluster.token("antrea-agent", Some("gone")).await;
         cluster.server.local().delete("v1", "nodes", "", "gone", None).unwrap();
-        // Or by time: what is signed again with the same time is as good as before.
+        // Or when it expires; a token that is signed again with the same expiry is valid.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         let signed_again = cluster.forge(&good, json!({"iat": now - 3600}));
         let over = cluster.forge(&good, json!({"iat": now - 3600, "nbf": now - 3600, "exp": now - 1}));
@@ -30,31 +30,28 @@ fn a_forged_agent_gets_nothing_and_is_told_why() {
         let (head, signature) = good.rsplit_once('.').unwrap();
         let tampered = format!("{head}.{}", signature.chars().rev().collect::<String>());
         for (token, why) in [
-            (
-                cluster.token("antrea-agent", Some("n2")).await,
-                "the token is of Node n2, and the agent says it is of n1",
-            ),
-            (cluster.token("antrea-agent", None).await, "says nothing of a Node"),
-            (cluster.token("antrea-controller", Some("n1")).await, "may not watch networkpolicies"),
-            (ended, "the token is nobody's, or has ended"),
-            (over, "the token is nobody's, or has ended"),
-            (tampered, "the token is nobody's, or has ended"),
-            (String::new(), "the token is nobody's, or has ended"),
-            ("nonsense".to_owned(), "the token is nobody's, or has ended"),
+            (cluster.token("antrea-agent", Some("n2")).await, "the token is bound to Node n2, not to Node n1"),
+            (cluster.token("antrea-agent", None).await, "names no Node"),
+            (cluster.token("antrea-controller", Some("n1")).await, "cannot watch networkpolicies"),
+            (ended, "the token is invalid or has expired"),
+            (over, "the token is invalid or has expired"),
+            (tampered, "the token is invalid or has expired"),
+            (String::new(), "the token is invalid or has expired"),
+            ("nonsense".to_owned(), "the token is invalid or has expired"),
         ] {
             let error = follow(replica.address, &cluster.credentials(token).await, "n1").await.unwrap_err();
             assert!(matches!(&error, Error::Refused { problem, .. } if problem.contains(why)), "{why}: {error}");
         }
-        // Questions need a token, too.
+        // HTTP requests need a token, too.
         let group = "/apis/controlplane.antrea.io/v1beta2";
         let objects = ["networkpolicies", "addressgroups", "appliedtogroups"].map(|plural| format!("{group}/{plural}"));
         for path in ["/metrics", "/v1/reports"].into_iter().chain(objects.iter().map(String::as_str)) {
-            let nobody = cluster.credentials("nonsense".to_owned()).await;
-            let error = ask(replica.address, &nobody, path).await.unwrap_err().to_string();
+            let invalid = cluster.credentials("nonsense".to_owned()).await;
+            let error = get(replica.address, &invalid, path).await.unwrap_err().to_string();
             assert!(error.contains("401"), "{path}: {error}");
-            let agent = Credentials { token: good.clone(), ..nobody };
-            // What an agent is told comes by its stream; what other Nodes are told is none of its business.
-            let error = ask(replica.address, &agent, path).await.unwrap_err().to_string();
+            let agent = Credentials { token: good.clone(), ..invalid };
+            // An agent gets its policies by its stream, and must not read those of other Nodes.
+            let error = get(replica.address, &agent, path).await.unwrap_err().to_string();
             assert!(error.contains("403"), "{path}: {error}");
         }
 
@@ -66,10 +63,10 @@ fn a_forged_agent_gets_nothing_and_is_told_why() {
             let _ = stream.read_to_end(&mut answer).await;
             assert!(answer.len() < 16, "{answer:?}");
         }
-        // Whoever was let in goes on.
+        // The connected agent is not affected.
         cluster.pod("client-9", "client", "n2", "10.10.2.9");
         assert!(!next(&mut following).await.snapshot);
-        let health = ask(replica.address, &cluster.credentials("nonsense".to_owned()).await, "/readyz").await.unwrap();
+        let health = get(replica.address, &cluster.credentials("nonsense".to_owned()).await, "/readyz").await.unwrap();
         assert_eq!(&health[..], b"ok\n");
     });
 }

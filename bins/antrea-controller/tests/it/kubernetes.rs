@@ -1,4 +1,4 @@
-//! The controller in a real Kubernetes, which asks it through its aggregation layer.
+//! The controller behind the aggregation layer of a real Kubernetes.
 
 use api::control::client::{Credentials, Following, follow};
 use serde_json::{Value, json};
@@ -34,17 +34,17 @@ fn populate(plane: &ControlPlane) {
     apply(plane, &policy.to_string());
 }
 
-/// The agent of a Node, and what it says when it enforces all that it was told.
+/// The stream of the agent of a Node, and the reports that it enforces everything.
 async fn agent(plane: &ControlPlane, replica: &Replica, node: &str) -> (Following, Vec<Report>) {
     let token = ["create", "token", "antrea-agent", "-n", "kube-system", "--bound-object-kind=Node"];
     let token = plane.kubectl(token.into_iter().map(str::to_owned).chain([format!("--bound-object-name={node}")]));
-    let authorities = async || {
+    let ca_bundle = async || {
         let map = get(plane, "/api/v1/namespaces/kube-system/configmaps/antrea-ca")?;
         map["data"]["ca.crt"].as_str().map(str::to_owned)
     };
-    let authorities = until("the authority's certificate", authorities).await;
+    let ca_bundle = until("the CA certificate", ca_bundle).await;
     let server_name = "antrea.kube-system.svc".to_owned();
-    let credentials = Credentials { authorities, token: token.unwrap().trim().to_owned(), server_name };
+    let credentials = Credentials { ca_bundle, token: token.unwrap().trim().to_owned(), server_name };
     let mut following = follow(replica.address, &credentials, node).await.unwrap();
     let mut held = policy::Replica::default();
     held.apply(&next(&mut following).await).unwrap();
@@ -60,7 +60,7 @@ async fn agent(plane: &ControlPlane, replica: &Replica, node: &str) -> (Followin
 
 #[test]
 #[ignore = "needs make kubernetes"]
-fn a_policys_status_is_asked_through_the_real_api_server() {
+fn the_status_of_policies_is_served_through_the_real_api_server() {
     in_a_namespace(|netns| async move {
         let listen = ADDRESSES[3].parse().unwrap();
         let plane = ControlPlane::start(Options { listen, controllers: Vec::new(), ..Options::default() }).unwrap();
@@ -74,7 +74,7 @@ fn a_policys_status_is_asked_through_the_real_api_server() {
         kubeconfig["users"][0]["user"] = json!({"token": token.trim()});
         let address = ADDRESSES[0].parse().unwrap();
         let replica = Replica::start(&netns, dir.path(), address, json!({}), &kubeconfig).await;
-        // Applied again, what the controller has filled stays.
+        // Applying the manifest again keeps what the controller has written.
         let secret = || get(&plane, "/api/v1/namespaces/kube-system/secrets/antrea-ca-key").unwrap()["data"].clone();
         let filled = secret();
         assert!(filled["authorities.json"].is_string(), "{filled}");
@@ -89,8 +89,12 @@ fn a_policys_status_is_asked_through_the_real_api_server() {
         });
         apply(&plane, &slice.to_string());
         let status = async || Some(get(&plane, POLICIES)?["items"].get(0)?["status"].clone());
-        let nobody = until("the aggregated API", status).await;
-        assert_eq!((&nobody["phase"], &nobody["desiredNodesRealized"]), (&json!("Realizing"), &json!(2)), "{nobody}");
+        let initial = until("the aggregated API", status).await;
+        assert_eq!(
+            (&initial["phase"], &initial["desiredNodesRealized"]),
+            (&json!("Realizing"), &json!(2)),
+            "{initial}"
+        );
         let reached = async |count: u64| {
             let so = async || status().await.filter(|status| status["currentNodesRealized"] == count);
             until("the report", so).await
@@ -104,8 +108,8 @@ fn a_policys_status_is_asked_through_the_real_api_server() {
 
         let table = plane.kubectl(["get", "networkpolicies.controlplane.antrea.io"]).unwrap();
         assert!(table.contains("default/web") && table.contains("2/2"), "{table}");
-        // Roles decide there, too.
-        let refused = plane.kubectl(["get", "networkpolicies.controlplane.antrea.io", "--as=somebody"]).unwrap_err();
-        assert!(format!("{refused:#}").contains("somebody"), "{refused:#}");
+        // Roles apply there, too.
+        let refused = plane.kubectl(["get", "networkpolicies.controlplane.antrea.io", "--as=intruder"]).unwrap_err();
+        assert!(format!("{refused:#}").contains("intruder"), "{refused:#}");
     });
 }

@@ -1,4 +1,4 @@
-//! The controller as a cluster runs it: the program itself, with the account of its manifest, and agents' ends of real streams.
+//! The controller as a cluster runs it: the program, with the role of its manifest, and real streams to agents.
 
 // `cfg(test)` marks the helpers as test code, where clippy allows `unwrap`.
 #[cfg(test)]

@@ -27,7 +27,8 @@ pub(crate) fn an_agent_may_read_what_it_needs_and_nothing_else(lab: &Lab) {
     for path in ["/api/v1/nodes", "/api/v1/services", "/apis/discovery.k8s.io/v1/endpointslices"] {
         assert_eq!(ask(lab, path), "200", "{path}");
     }
-    for path in ["/api/v1/pods", "/api/v1/secrets", "/api/v1/namespaces/kube-system/secrets"] {
+    let pod = "/api/v1/namespaces/default/pods/any";
+    for path in ["/api/v1/pods", pod, "/api/v1/secrets", "/api/v1/namespaces/kube-system/secrets"] {
         assert_eq!(ask(lab, path), "403", "{path}");
     }
 }

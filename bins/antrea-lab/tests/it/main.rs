@@ -26,6 +26,8 @@ mod pods;
 #[cfg(test)]
 mod policies;
 #[cfg(test)]
+mod red_team;
+#[cfg(test)]
 mod services;
 #[cfg(test)]
 mod streams;

@@ -107,6 +107,17 @@ impl Stream {
         echoes.iter().filter_map(|(_, came)| *came).filter(|came| *came > moment).min()
     }
 
+    /// How many messages were sent between two moments, and how many of them are without an echo after a while.
+    pub(crate) fn between(&self, begin: Instant, end: Instant) -> (usize, usize) {
+        let count = || {
+            let echoes = self.echoes.lock().unwrap();
+            let sent = echoes.iter().filter(|(sent, _)| (begin..=end).contains(sent));
+            sent.fold((0, 0), |(all, lost), (_, came)| (all + 1, lost + usize::from(came.is_none())))
+        };
+        let _ = testkit::wait::until("echoes", LATE, || (count().1 == 0).then_some(()));
+        count()
+    }
+
     /// Ends it. Tells what was noticed: how many messages, which were without an echo, the longest time between two echoes.
     pub(crate) fn end(mut self) -> Noticed {
         self.stop.store(true, Ordering::Relaxed);

@@ -1,72 +1,72 @@
-//! What a container got: interfaces, addresses, routes, name servers.
+//! The network of a container: interfaces, addresses, routes, name servers.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// A container's part of a network, as the result of ADD describes it.
+/// The network of a container, as the result of ADD describes it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Attachment {
-    /// Interfaces, those of the Node and those in the container.
+    /// Interfaces on the Node and in the container.
     pub interfaces: Vec<Interface>,
-    /// Addresses of the container.
+    /// Addresses of the container's interfaces.
     pub ips: Vec<Ip>,
-    /// Routes in the container.
+    /// Routes in the container's namespace.
     pub routes: Vec<Route>,
-    /// Name servers.
+    /// Name servers and search domains.
     pub dns: Dns,
 }
 
-/// A network interface.
+/// A network interface of the Node or of the container.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Interface {
-    /// Its name.
+    /// Name, unique within its namespace.
     pub name: String,
-    /// Its hardware address, as text: what other plugins of a chain make need not be Ethernet. Empty if it has none.
+    /// MAC as text, because interfaces of other plugins may have none; then it is empty.
     pub mac: String,
-    /// The path of the network namespace that it is in; empty for one of the Node.
+    /// Path of the interface's network namespace; empty if it is on the Node.
     pub sandbox: String,
-    /// Its MTU, if that is known.
+    /// MTU in bytes, if it is known.
     pub mtu: Option<u32>,
 }
 
 /// An address of an interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ip {
-    /// The address with the length of its subnet's prefix.
+    /// Address with the prefix length of its subnet.
     pub address: IpNet,
-    /// The subnet's gateway.
+    /// Gateway of the subnet.
     pub gateway: Option<IpAddr>,
-    /// The interface that has it: an index into [`Attachment::interfaces`].
+    /// Index into [`Attachment::interfaces`] of the interface with this address.
     pub interface: Option<u32>,
 }
 
 /// A route in the container.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Route {
-    /// Where it goes.
+    /// Destination network of the route.
     pub destination: IpNet,
-    /// The next hop.
+    /// Next hop; the network is on-link if `None`.
     pub gateway: Option<IpAddr>,
-    /// The MTU on the way.
+    /// Path MTU in bytes, if the route has one.
     pub mtu: Option<u32>,
 }
 
-/// What a resolver should be told.
+/// Configuration of the resolver.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Dns {
-    /// Addresses of name servers, the first to be asked first.
+    /// Addresses of name servers, in order of preference.
     pub nameservers: Vec<String>,
-    /// The domain of short names.
+    /// Domain that is appended to short names.
     pub domain: String,
-    /// Domains to look for short names in.
+    /// Domains to search for short names.
     pub search: Vec<String>,
-    /// Options of the resolver.
+    /// Options of the resolver, as in `resolv.conf`.
     pub options: Vec<String>,
 }
 
 impl Attachment {
-    /// An attachment by a pair of interfaces, with the addresses (and their gateways) that the container's end has.
+    /// An attachment by a veth, with the addresses (and their gateways) of its container side.
     pub fn of_pair(
         host: Interface,
         container: Interface,
@@ -77,17 +77,17 @@ impl Attachment {
         Self { interfaces, ips: ips.into_iter().map(ip).collect(), ..Self::default() }
     }
 
-    /// The interface of the Node: the first one, since plugins later in a chain append theirs.
+    /// The interface on the Node: the first one, because later plugins of a chain append theirs.
     pub fn host(&self) -> Option<&Interface> {
         self.interfaces.iter().find(|interface| interface.sandbox.is_empty())
     }
 
-    /// The interface `name` in a container.
+    /// The interface `name` of the container.
     pub fn container(&self, name: &str) -> Option<&Interface> {
         self.interfaces.iter().find(|interface| interface.name == name && !interface.sandbox.is_empty())
     }
 
-    /// The addresses of the interface `name` in a container; where a result does not say whose an address is, it counts.
+    /// The addresses of the interface `name` in the container, including those without an interface.
     pub fn ips_of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Ip> {
         self.ips.iter().filter(move |ip| {
             let Some(index) = ip.interface else { return true };
@@ -98,7 +98,7 @@ impl Attachment {
 }
 
 impl Dns {
-    /// Whether it says nothing.
+    /// Whether it has no interfaces, addresses, routes and name servers.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

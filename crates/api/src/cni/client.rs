@@ -1,4 +1,4 @@
-//! The plugin's end of the socket: one connection for one call.
+//! The plugin's side of the socket: one connection for each call.
 
 use std::io;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::UnixStream;
-use tokio::time::timeout;
+use tokio::time;
 use tonic::Status;
 
 use super::wire::cni_client::CniClient;
@@ -15,16 +15,16 @@ use super::wire::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest
 use super::{Attachment, Code, Command, Error};
 use crate::channel::Channel;
 
-/// How long a call may take. Runtimes give up after two minutes or later, and would not hear why it failed.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+/// Timeout of a call. Runtimes give up after two minutes or later, and then do not report why it failed.
+pub const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Has the agent that listens at `socket` carry out a command; ADD gives an attachment. Ends within `patience`.
+/// Sends a command to the agent that listens at `socket`, and returns the attachment of an ADD.
 ///
-/// An agent that is not there, or not ready in time, is a reason to try again later, with a hint where to look. STATUS gives its
-/// own code for that.
-pub async fn call(socket: &Path, command: &Command, patience: Duration) -> Result<Option<Attachment>, Error> {
-    let outcome = timeout(patience, converse(socket, command)).await.unwrap_or_else(|_| {
-        let message = format!("antrea-agent did not answer within {} s", patience.as_secs_f64());
+/// An agent that does not run, or does not answer within `timeout`, is an error with a hint where to look and the code
+/// for "try again later"; STATUS has a code of its own for this.
+pub async fn call(socket: &Path, command: &Command, timeout: Duration) -> Result<Option<Attachment>, Error> {
+    let outcome = time::timeout(timeout, converse(socket, command)).await.unwrap_or_else(|_| {
+        let message = format!("antrea-agent did not answer within {} s", timeout.as_secs_f64());
         Err(Error::try_again(message, hint(socket)))
     });
     match command {
@@ -41,7 +41,7 @@ async fn converse(socket: &Path, command: &Command) -> Result<Option<Attachment>
     let lost = |error: hyper::Error| lost(socket, &error);
     let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(lost)?;
     tokio::spawn(connection);
-    // HTTP wants a name for whom it talks to; the socket has none.
+    // HTTP/2 requires an authority; a unix socket has none.
     let origin = http::Uri::from_static("http://antrea-agent");
     let mut client = CniClient::with_origin(Channel(sender), origin);
     let failed = |status: Status| failed(socket, &status);
@@ -76,7 +76,7 @@ fn unreachable(socket: &Path, error: &io::Error) -> Error {
         let details = format!("{}: {error}; container runtimes run plugins as root", socket.display());
         return Error::new(Code::Io, "cannot connect to antrea-agent").with_details(details);
     }
-    Error::try_again("antrea-agent is not running, or not ready yet", format!("{error}: {}", hint(socket)))
+    Error::try_again("antrea-agent is not running or not ready yet", format!("{error}: {}", hint(socket)))
 }
 
 fn lost(socket: &Path, error: &hyper::Error) -> Error {
@@ -92,7 +92,7 @@ fn failed(socket: &Path, status: &Status) -> Error {
         tonic::Code::Unavailable | tonic::Code::Unknown | tonic::Code::Cancelled => {
             Error::try_again("lost the connection to antrea-agent", format!("{}: {}", status.message(), hint(socket)))
         }
-        code => Error::new(Code::Rpc, format!("antrea-agent refused the call: {code}")).with_details(status.message()),
+        code => Error::new(Code::Rpc, format!("antrea-agent rejected the call: {code}")).with_details(status.message()),
     }
 }
 

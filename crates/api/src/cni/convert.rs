@@ -1,5 +1,5 @@
-//! Between the messages on the socket and the values that the two ends work with. What comes in is checked anew: whoever can
-//! open the socket can write anything into it.
+//! Conversions between the messages on the socket and the types of the two sides. Incoming values are validated again:
+//! any process that can open the socket can write to it.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use super::{
     Attachment, AttachmentId, Call, Code, ContainerId, Dns, Error, Interface, InterfaceName, Ip, Pod, Release, Route,
 };
 
-/// A message that the other end should not have sent.
+/// The error for an invalid message.
 fn bad(field: &str, problem: impl Display) -> Error {
     Error::new(Code::Rpc, format!("cannot read the message on the socket: {field}: {problem}")).with_details(
         "antrea-cni and antrea-agent may be of different versions; restarting the agent installs its own antrea-cni",
@@ -115,17 +115,17 @@ impl TryFrom<wire::DelRequest> for Release {
     }
 }
 
-/// A CHECK: the call, and what should be there.
+/// Parameters of a CHECK: the call, and the expected attachment.
 pub(super) fn check(request: wire::CheckRequest) -> Result<(Call, Attachment), Error> {
     Ok((required("call", request.call)?.try_into()?, required("expected", request.expected)?.try_into()?))
 }
 
-/// An ADD.
+/// Parameters of an ADD, validated.
 pub(super) fn add(request: wire::AddRequest) -> Result<Call, Error> {
     required("call", request.call)?.try_into()
 }
 
-/// The attachments that a GC leaves alone.
+/// The attachments that a GC keeps.
 pub(super) fn gc(request: wire::GcRequest) -> Result<Vec<AttachmentId>, Error> {
     request.valid.into_iter().map(TryInto::try_into).collect()
 }

@@ -1,4 +1,4 @@
-//! What a runtime is told when a call fails.
+//! Errors of CNI calls.
 
 use std::fmt;
 
@@ -6,39 +6,39 @@ use serde::Serialize;
 
 use super::Version;
 
-/// Why a call failed, as the CNI specification numbers it; from 100 on the numbers are ours (those of Antrea, where it has one).
+/// Error codes of the CNI specification; those from 100 on are not in it, and equal Antrea's where Antrea has one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u32)]
 pub enum Code {
-    /// The configuration asks for a version of the specification, or for a command, that its version has not.
+    /// The version in the configuration is not supported, or does not have the command.
     IncompatibleVersion = 1,
-    /// A key of the configuration has a value that is not supported; the message has both.
+    /// A key of the configuration has an unsupported value; the message has both.
     UnsupportedField = 2,
-    /// The container is not known, and the runtime need not clean up after it.
+    /// The container is unknown, and the runtime need not clean up after it.
     UnknownContainer = 3,
-    /// An environment variable is missing or wrong; the message names it.
+    /// An environment variable is missing or invalid; the message names it.
     InvalidEnvironment = 4,
-    /// Reading or writing failed.
+    /// A read or write failed.
     Io = 5,
-    /// Something is not what it should be at all: not JSON, or of another type.
+    /// Input is not JSON, or has a key of another type.
     Decode = 6,
-    /// The configuration is well-formed and wrong.
+    /// The configuration has an invalid value.
     InvalidConfig = 7,
-    /// It would work later.
+    /// Transient: the runtime should retry later.
     TryAgainLater = 11,
     /// STATUS: no container can be attached.
     NotAvailable = 50,
-    /// STATUS: no container can be attached, and those that are may not reach everything.
+    /// STATUS: no container can be attached, and attached ones may have lost connectivity.
     LimitedConnectivity = 51,
-    /// A bug.
+    /// A bug in antrea-agent or antrea-cni.
     Internal = 100,
-    /// No address could be found or freed.
+    /// An address could not be allocated or released.
     Ipam = 101,
-    /// An interface, its flows or its routes could not be made or removed.
+    /// An interface, its flows or its routes could not be created or removed.
     Interface = 102,
-    /// CHECK: something is not as ADD left it.
+    /// CHECK: the attachment differs from the result of ADD.
     Check = 103,
-    /// The two ends of the socket do not understand each other.
+    /// Plugin and agent do not understand each other, perhaps because their versions differ.
     Rpc = 201,
 }
 
@@ -61,47 +61,47 @@ impl Code {
         Self::Rpc,
     ];
 
-    /// Its number in the specification.
+    /// The number in the JSON error.
     pub const fn number(self) -> u32 {
         self as u32
     }
 
-    /// The code with a number; a number that no code has is [`Code::Internal`].
+    /// The code with a number; [`Code::Internal`] for an unknown number.
     pub fn of(number: u32) -> Self {
         Self::ALL.into_iter().find(|code| code.number() == number).unwrap_or(Self::Internal)
     }
 }
 
-/// What went wrong with a call: for a person (what, and what to do), and for a runtime (the code).
+/// A failed call: a code for the runtime, and a message and details for an operator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error {
-    /// For the runtime.
+    /// Code for the runtime.
     pub code: Code,
-    /// What went wrong, in a line.
+    /// The failure, in one line.
     pub message: String,
-    /// Why, and what to do about it; may be empty.
+    /// Cause and fix; may be empty.
     pub details: String,
 }
 
 impl Error {
-    /// An error without details.
+    /// Creates an error without details.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), details: String::new() }
     }
 
-    /// It is not over yet: the runtime should ask again, and a person can look at what `details` says.
+    /// Creates a transient error: the runtime should retry; `details` say where to look.
     pub fn try_again(message: impl Into<String>, details: impl Into<String>) -> Self {
         Self::new(Code::TryAgainLater, message).with_details(details)
     }
 
-    /// The same error, with details.
+    /// Adds details to the error.
     #[must_use]
     pub fn with_details(mut self, details: impl Into<String>) -> Self {
         self.details = details.into();
         self
     }
 
-    /// What a plugin prints.
+    /// The JSON that a plugin prints.
     pub fn to_json(&self, version: Version) -> String {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_is_found_by_its_number_and_others_are_bugs() {
+    fn every_code_is_found_by_its_number_and_unknown_numbers_are_internal() {
         for code in Code::ALL {
             assert_eq!(Code::of(code.number()), code);
         }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn details_are_printed_where_there_are_some() {
+    fn details_are_printed_if_there_are_any() {
         let error = Error::new(Code::Io, "no");
         assert!(!error.to_json(Version::V1_0_0).contains("details"));
         assert!(error.with_details("why").to_json(Version::V1_0_0).contains(r#""details": "why""#));

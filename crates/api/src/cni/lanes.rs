@@ -1,4 +1,4 @@
-//! Who runs when: calls for one container one after the other, GC alone, and not too many in all.
+//! Order of calls: one at a time for each container, GC alone, and a limit for all together.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,25 +8,25 @@ use tokio::sync::{
     Mutex as Lane, OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock,
     Semaphore,
 };
-use tokio::time::timeout;
+use tokio::time;
 
 use super::{ContainerId, Error};
 
-/// Calls in hand, waiting ones included. A Node starts some hundred Pods at once when it boots, and no more.
-pub(super) const MOST_CALLS: u32 = 512;
+/// Limit of running and waiting calls. A Node that boots starts some hundred Pods at once.
+pub(super) const MAX_CALLS: u32 = 512;
 
 pub(super) struct Lanes {
-    /// One for each container with a call in hand.
+    /// One for each container with a running or waiting call.
     lanes: Mutex<BTreeMap<ContainerId, Arc<Lane<()>>>>,
-    /// GC writes, all others read.
+    /// GC takes the write lock, all other calls the read lock.
     everything: Arc<RwLock<()>>,
     calls: Arc<Semaphore>,
 }
 
-/// The right to run; whoever waits behind goes on when it is dropped.
+/// The right to run; the next call continues when it is dropped.
 pub(super) struct Turn {
     _alone: Alone,
-    // Declared after the lock and before the place, so that the place finds the lane as it leaves it.
+    // Declared after the lock and before the place: the lane is released before the place checks whether it is unused.
     _lane: Option<OwnedMutexGuard<()>>,
     _place: Option<Place>,
     _call: OwnedSemaphorePermit,
@@ -37,7 +37,7 @@ enum Alone {
     Yes { _write: OwnedRwLockWriteGuard<()> },
 }
 
-/// A place in the line for a container. The last to leave takes the lane away.
+/// A place in the queue for a container. The last one removes the lane on drop.
 struct Place {
     lanes: Arc<Lanes>,
     container: ContainerId,
@@ -48,11 +48,11 @@ impl Lanes {
         Arc::new(Self {
             lanes: Mutex::default(),
             everything: Arc::default(),
-            calls: Arc::new(Semaphore::new(MOST_CALLS as usize)),
+            calls: Arc::new(Semaphore::new(MAX_CALLS as usize)),
         })
     }
 
-    /// Waits until no call for the container that came before is in hand. The place in the line is taken with the first poll.
+    /// Waits for the earlier calls for the same container. The first poll takes the place in the queue.
     pub(super) async fn turn(self: &Arc<Self>, container: &ContainerId) -> Result<Turn, Error> {
         let call = self.enter()?;
         let lane = Arc::clone(self.map().entry(container.clone()).or_default());
@@ -62,28 +62,28 @@ impl Lanes {
         Ok(Turn { _alone: Alone::No { _read: read }, _lane: Some(lane), _place: Some(place), _call: call })
     }
 
-    /// Waits until nothing else runs.
+    /// Waits until no other call runs.
     pub(super) async fn turn_alone(self: &Arc<Self>) -> Result<Turn, Error> {
         let call = self.enter()?;
         let write = Arc::clone(&self.everything).write_owned().await;
         Ok(Turn { _alone: Alone::Yes { _write: write }, _lane: None, _place: None, _call: call })
     }
 
-    /// Waits until no call is in hand; gives how many still are when `patience` is over.
-    pub(super) async fn drained(&self, patience: Duration) -> usize {
-        match timeout(patience, self.calls.acquire_many(MOST_CALLS)).await {
+    /// Waits until no call is running or waiting, at most for `timeout`. Returns the number of remaining calls.
+    pub(super) async fn drained(&self, timeout: Duration) -> usize {
+        match time::timeout(timeout, self.calls.acquire_many(MAX_CALLS)).await {
             Ok(_) => 0,
-            Err(_) => MOST_CALLS as usize - self.calls.available_permits(),
+            Err(_) => MAX_CALLS as usize - self.calls.available_permits(),
         }
     }
 
     fn enter(&self) -> Result<OwnedSemaphorePermit, Error> {
         Arc::clone(&self.calls).try_acquire_owned().map_err(|_| {
             let details = format!(
-                "{MOST_CALLS} calls are waiting or running; the log of antrea-agent says which have ended, and how"
+                "{MAX_CALLS} CNI calls are waiting or running; the log of antrea-agent has the results of completed ones"
             );
-            tracing::warn!("a CNI call is refused: {details}");
-            Error::try_again("antrea-agent has too much to do", details)
+            tracing::warn!("CNI call rejected: {details}");
+            Error::try_again("antrea-agent is overloaded", details)
         })
     }
 
@@ -95,7 +95,7 @@ impl Lanes {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut map = self.lanes.map();
-        // Others hold a clone, waiting or running.
+        // The other clones belong to waiting and running calls.
         if map.get(&self.container).is_some_and(|lane| Arc::strong_count(lane) == 1) {
             map.remove(&self.container);
         }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn one_container_at_a_time_in_the_order_of_arrival() {
+    fn calls_for_one_container_run_one_at_a_time_in_the_order_of_arrival() {
         let lanes = Lanes::new();
         let (a, b) = (container("a"), container("b"));
         let first = ready(poll(pin!(lanes.turn(&a))));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_waiting_leaves_nothing_behind() {
+    fn a_cancelled_call_leaves_no_lane_behind() {
         let lanes = Lanes::new();
         let a = container("a");
         let first = ready(poll(pin!(lanes.turn(&a))));
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(lanes.map().len(), 1);
         drop(first);
         assert!(lanes.map().is_empty());
-        assert_eq!(lanes.calls.available_permits(), MOST_CALLS as usize);
+        assert_eq!(lanes.calls.available_permits(), MAX_CALLS as usize);
     }
 
     #[test]
@@ -172,13 +172,12 @@ mod tests {
     }
 
     #[test]
-    fn there_are_never_too_many() {
+    fn calls_beyond_the_limit_are_rejected() {
         let lanes = Lanes::new();
-        let turns: Vec<_> =
-            (0..MOST_CALLS).map(|i| ready(poll(pin!(lanes.turn(&container(&i.to_string())))))).collect();
+        let turns: Vec<_> = (0..MAX_CALLS).map(|i| ready(poll(pin!(lanes.turn(&container(&i.to_string())))))).collect();
         let Poll::Ready(Err(error)) = poll(pin!(lanes.turn(&container("more")))) else { panic!("no bound") };
         assert_eq!(error.code, super::super::Code::TryAgainLater);
-        assert!(error.details.contains("512 calls"), "{error}");
+        assert!(error.details.contains("512 CNI calls"), "{error}");
         drop(turns);
         drop(ready(poll(pin!(lanes.turn(&container("more"))))));
         assert!(lanes.map().is_empty());

@@ -1,4 +1,4 @@
-//! Reading what a container runtime tells a plugin: environment variables, and the configuration on standard input.
+//! Reads the call of a container runtime: environment variables, and the configuration on standard input.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,53 +17,53 @@ mod configuration;
 use arguments::Arguments;
 use configuration::Configuration;
 
-/// A call of a container runtime, read and checked.
+/// A validated call of a container runtime.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// The version of the specification that the runtime speaks.
+    /// Version of the specification, from the configuration.
     pub version: Version,
-    /// Where the agent is.
+    /// Path of the agent's socket.
     pub socket: PathBuf,
-    /// The name servers that the configuration has; a result has them too.
+    /// Name servers of the configuration, which are added to the result.
     pub dns: Dns,
-    /// What is to be done.
+    /// The command with its parameters.
     pub command: Command,
 }
 
-/// What is to be done.
+/// A command for the agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command {
-    /// Attach a container.
+    /// Attach a container to the network.
     Add(Call),
-    /// Detach it.
+    /// Detach a container from the network.
     Del(Release),
-    /// See whether it still is as ADD left it; the second is what all plugins together did.
+    /// Check that a container is attached as expected; the second value is the result of all plugins together.
     Check(Call, Attachment),
-    /// Would ADD work?
+    /// Check whether an ADD would succeed.
     Status,
-    /// Remove what belongs to other attachments than these.
+    /// Remove everything that belongs to attachments not listed.
     Gc(Vec<AttachmentId>),
 }
 
-/// What a runtime wants of a plugin.
+/// What a runtime asks of a plugin.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Question {
-    /// Which versions are spoken here? With the one that the question is in, which need not be one of them.
+    /// VERSION: the supported versions. With the version of the request, which may be an unsupported one.
     Versions(String),
-    /// Something for the agent.
+    /// Any other command, which the agent executes.
     Request(Box<Request>),
 }
 
-/// Why a call cannot be read, and the version in which to say so.
+/// An invalid call, and the version for the error.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// The version that the runtime speaks, or the newest if that is not known.
+    /// Version of the runtime; the newest if it is unknown.
     pub version: Version,
-    /// What is wrong.
+    /// The problem, with the name of the variable or key.
     pub error: Error,
 }
 
-/// Reads a call. Nothing but the arguments is looked at.
+/// Reads a call from `environment` and `input` only.
 pub fn read(environment: impl Fn(&str) -> Option<OsString>, input: &[u8]) -> Result<Question, Refusal> {
     let newest = |error| Refusal { version: Version::NEWEST, error };
     let environment = Environment(environment);
@@ -124,11 +124,11 @@ impl AgentVerb {
 struct Environment<F>(F);
 
 impl<F: Fn(&str) -> Option<OsString>> Environment<F> {
-    /// A variable; an empty one is as good as none.
+    /// A variable; an empty one counts as missing.
     fn get(&self, name: &str) -> Result<Option<String>, Error> {
         let Some(value) = (self.0)(name) else { return Ok(None) };
         let value = value.into_string().map_err(|_| {
-            Error::new(Code::InvalidEnvironment, format!("environment variable {name} is wrong"))
+            Error::new(Code::InvalidEnvironment, format!("invalid environment variable {name}"))
                 .with_details("it is not UTF-8")
         })?;
         Ok(Some(value).filter(|value| !value.is_empty()))
@@ -147,7 +147,7 @@ impl<F: Fn(&str) -> Option<OsString>> Environment<F> {
             .ok_or_else(|| wrong("CNI_COMMAND", &Invalid::new(&value, format!("is not one of {names}"))))
     }
 
-    /// What identifies an attachment, with what else is needed; all that is missing is named at once.
+    /// The attachment, with the netns if it is required. One error names everything that is missing.
     fn attachment(&self, netns: bool) -> Result<(AttachmentId, Option<String>), Error> {
         let [container, ifname, path] = [self.get("CNI_CONTAINERID")?, self.get("CNI_IFNAME")?, self.get("CNI_NETNS")?];
         let needed = [("CNI_CONTAINERID", &container), ("CNI_IFNAME", &ifname), ("CNI_NETNS", &path)];
@@ -160,7 +160,7 @@ impl<F: Fn(&str) -> Option<OsString>> Environment<F> {
         };
         let container = ContainerId::new(container).map_err(|error| wrong("CNI_CONTAINERID", &error))?;
         let ifname = InterfaceName::new(ifname).map_err(|error| wrong("CNI_IFNAME", &error))?;
-        // A DEL works without it, so also with one that is wrong.
+        // A DEL succeeds without the path, so an invalid one is ignored.
         let path = match path {
             Some(path) => match namespace_path(&path) {
                 Ok(()) => Some(path),
@@ -182,7 +182,7 @@ impl<F: Fn(&str) -> Option<OsString>> Environment<F> {
 }
 
 fn wrong(variable: &str, problem: &Invalid) -> Error {
-    Error::new(Code::InvalidEnvironment, format!("environment variable {variable} is wrong"))
+    Error::new(Code::InvalidEnvironment, format!("invalid environment variable {variable}"))
         .with_details(problem.to_string())
 }
 
@@ -197,14 +197,14 @@ fn request<F: Fn(&str) -> Option<OsString>>(
         AgentVerb::Add => Command::Add(call(environment, &configuration, true)?),
         AgentVerb::Check => {
             let expected = configuration.previous()?.ok_or_else(|| {
-                Error::new(Code::InvalidConfig, "CHECK needs to know what ADD did")
+                Error::new(Code::InvalidConfig, "CHECK requires the result of ADD")
                     .with_details("the network configuration has no prevResult; container runtimes put it there")
             })?;
             Command::Check(call(environment, &configuration, false)?, expected)
         }
         AgentVerb::Del => {
             let (id, netns) = environment.attachment(false)?;
-            // As much as there is has to go away, so what is wrong elsewhere is no reason to stop.
+            // DEL removes as much as it can: an invalid Pod or configuration is ignored.
             Command::Del(Release { id, netns, pod: environment.pod().unwrap_or_default() })
         }
         AgentVerb::Status => Command::Status,
@@ -221,7 +221,7 @@ fn call<F: Fn(&str) -> Option<OsString>>(
 ) -> Result<Call, Error> {
     let (id, netns) = environment.attachment(true)?;
     let pod = environment.pod()?.ok_or_else(|| {
-        let message = "CNI_ARGS does not say which Pod it is about";
+        let message = "CNI_ARGS does not name the Pod";
         let details = "it needs K8S_POD_NAMESPACE and K8S_POD_NAME, as in K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0";
         Error::new(Code::InvalidEnvironment, message).with_details(details)
     })?;
@@ -236,7 +236,7 @@ fn call<F: Fn(&str) -> Option<OsString>>(
     })
 }
 
-/// VERSION is answered to anybody: in his version if he says one, and with nothing on standard input too.
+/// VERSION is always answered: in the version of the request if it has one, also with empty standard input.
 fn versions(input: &[u8]) -> Result<Question, Error> {
     let newest = Version::NEWEST.as_str();
     if input.trim_ascii().is_empty() {
@@ -248,7 +248,7 @@ fn versions(input: &[u8]) -> Result<Question, Error> {
 }
 
 impl Request {
-    /// What to print when the agent has done it: the attachment, where there is one, or nothing.
+    /// The text to print after the agent's reply: the result of ADD, and nothing for other commands.
     pub fn answer(&self, attachment: Option<Attachment>) -> String {
         let Some(mut attachment) = attachment else { return String::new() };
         if attachment.dns.is_empty() {

@@ -1,4 +1,4 @@
-//! Results as JSON: those that are printed, in every version, and those that other plugins have printed.
+//! Results as JSON: our own, in every version, and those of other plugins.
 
 use std::net::IpAddr;
 
@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use super::{Attachment, Code, Dns, Error, Interface, Ip, Route, Version};
 
-/// The answer to ADD.
+/// The result of ADD, as JSON.
 pub(super) fn added(attachment: &Attachment, version: Version) -> String {
     json(&Document::of(attachment, version))
 }
 
-/// The answer to VERSION: `asked` is the version in the question, whatever it is.
+/// The reply to VERSION; `asked` is the version of the request, supported or not.
 pub fn versions(asked: &str) -> String {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -24,32 +24,32 @@ pub fn versions(asked: &str) -> String {
     json(&Versions { cni_version: asked, supported_versions: Version::ALL.map(Version::as_str) })
 }
 
-/// Reads a result that some plugin has printed, in any version; `key` is where it was found.
+/// Reads the result of any plugin, in any version; `key` is where it was found.
 pub(super) fn read(key: &str, value: Value) -> Result<Attachment, Error> {
-    // Reading it as a structure would accept a list too.
+    // Deserializing into the structure at once would accept a list too.
     let object: serde_json::Map<String, Value> = typed(key, value)?;
     typed::<Document>(key, Value::Object(object)).map(Document::into_attachment)
 }
 
-/// Reads a part of a configuration; an error names the key.
+/// Deserializes a part of the configuration; an error names the key.
 pub(super) fn typed<T: for<'de> Deserialize<'de>>(key: &str, value: Value) -> Result<T, Error> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
         let key = [key, path.trim_start_matches('.')].into_iter().filter(|part| !part.is_empty() && *part != ".");
         let key = key.collect::<Vec<_>>().join(".");
         let what = if key.is_empty() { String::new() } else { format!("{key}: ") };
-        Error::new(Code::Decode, "the network configuration cannot be read")
+        Error::new(Code::Decode, "cannot read the network configuration")
             .with_details(format!("{what}{}", error.into_inner()))
     })
 }
 
-/// For people too, so it has lines.
+/// Indented, because operators read it too.
 pub(super) fn json(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value)
         .unwrap_or_else(|error| format!(r#"{{"code": 100, "msg": "cannot print: {error}"}}"#))
 }
 
-/// A result. What a version does not know is left out; what comes from others may have more.
+/// A result. Fields that the version does not have are left out; unknown fields of other plugins are ignored.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Document {
@@ -78,7 +78,7 @@ struct InterfaceDocument {
 
 #[derive(Serialize, Deserialize)]
 struct IpDocument {
-    /// `"4"` or `"6"`, before 1.0.0; whoever reads it looks at the address.
+    /// `"4"` or `"6"`, before 1.0.0; on input, the address decides.
     #[serde(default, skip_deserializing, skip_serializing_if = "Option::is_none")]
     version: Option<&'static str>,
     #[serde(with = "text")]
@@ -99,7 +99,7 @@ struct RouteDocument {
     mtu: Option<u32>,
 }
 
-/// Name servers, as results and configurations have them.
+/// Name servers, as in results and configurations.
 #[derive(Serialize, Deserialize, Clone, Default)]
 #[serde(default)]
 pub(super) struct DnsDocument {
@@ -178,7 +178,7 @@ where
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Plugins in Go write an empty text for an address that is not there.
+/// Plugins in Go write an empty string for a missing address.
 fn gateway<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
     match Option::<String>::deserialize(deserializer)?.as_deref() {
         None | Some("") => Ok(None),
@@ -189,7 +189,7 @@ fn gateway<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<I
     }
 }
 
-/// A network, as the text that people write.
+/// Serializes a network as text.
 mod text {
     use ipnet::IpNet;
     use serde::{Deserialize, Deserializer, Serializer};

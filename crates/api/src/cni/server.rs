@@ -1,4 +1,4 @@
-//! The agent's end of the socket.
+//! The agent's side of the socket.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::future::Future;
@@ -23,39 +23,40 @@ use super::{Attachment, AttachmentId, Call, Error, Release};
 
 mod service;
 
-/// Connections that are not accepted yet.
+/// Length of the queue of connections that are not accepted yet.
 const BACKLOG: u32 = 1024;
-/// Connections at a time; a plugin has one for its only call.
-const MOST_CONNECTIONS: usize = 1024;
-/// How long calls in hand are waited for at the end.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long to wait after a failure to accept, which is a lack of file descriptors or memory.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Limit of concurrent connections; a plugin opens one for its only call.
+const MAX_CONNECTIONS: usize = 1024;
+/// How long a shutdown waits for running calls.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause after a failed `accept`, for lack of file descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Carries out the calls of container runtimes.
+/// Executes the calls of container runtimes.
 ///
-/// Calls for one container come one after the other, in the order in which they were made; GC comes alone. A call that waits
-/// for its turn is forgotten when its client goes away. A call that was begun runs to its end, whether its client is still
-/// there or not: the runtime answers a failed or lost ADD with a DEL. So every function must end by itself, and an ADD that
-/// fails must leave nothing behind.
+/// Calls for one container run one after the other, in the order in which they were made; a GC runs alone. A waiting
+/// call is dropped when its client disconnects. A running call is completed even if its client disconnects: the runtime
+/// sends a DEL after a failed or lost ADD. So every function must return on its own, and an ADD that fails must leave
+/// nothing behind.
 pub trait Handler: Send + Sync + 'static {
-    /// Attaches a container. For an attachment that is there already it gives the same answer again.
+    /// Attaches a container. For an existing attachment it returns the same result again.
     fn add(&self, call: &Call) -> impl Future<Output = Result<Attachment, Error>> + Send;
 
     /// Detaches a container. Succeeds if there is nothing to detach.
     fn del(&self, release: &Release) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Fails if an attachment is not as `expected`: what ADD gave, and what other plugins may have added.
+    /// Fails if an attachment differs from `expected`: the result of ADD, with possible additions of other plugins.
     fn check(&self, call: &Call, expected: &Attachment) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Fails if an ADD would, with [`Code::NotAvailable`](super::Code) or [`Code::LimitedConnectivity`](super::Code).
+    /// Fails if an ADD would fail, with [`Code::NotAvailable`](super::Code) or
+    /// [`Code::LimitedConnectivity`](super::Code).
     fn status(&self) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Removes whatever belongs to attachments other than those in `valid`.
+    /// Removes everything that belongs to attachments not in `valid`.
     fn gc(&self, valid: &[AttachmentId]) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
-/// Why the socket could not be made: the path, what failed, and what to do.
+/// The socket could not be created: its path, the problem and a fix.
 #[derive(Debug, thiserror::Error)]
 #[error("CNI socket {}: {problem}", path.display())]
 pub struct BindError {
@@ -65,38 +66,42 @@ pub struct BindError {
     source: Option<io::Error>,
 }
 
-/// A socket that antrea-cni can connect to. Its file goes away with it, unless another agent has put its own there.
+/// The socket for antrea-cni. Its file is removed on drop, unless another agent has replaced it.
 #[derive(Debug)]
 pub struct Listener {
     listener: UnixListener,
-    /// Kept for its end.
+    /// Removes the file of the socket on drop.
     _file: SocketFile,
 }
 
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
-    /// Device and inode.
+    /// Device and inode: a file with others belongs to another agent.
     identity: (u64, u64),
 }
 
 impl Listener {
-    /// Makes the socket, for root only, in place of one that nobody listens at any more. A missing directory is made.
+    /// Creates the socket, accessible to root only. Replaces a stale socket and creates a missing directory.
     pub fn bind(path: &Path) -> Result<Self, BindError> {
         let failed = |what: &'static str| move |source| BindError::of(path, format!("{what}: {source}"), Some(source));
         let (Some(directory), Some(_)) = (path.parent(), path.file_name()) else {
             let problem = "is not the path of a file; set cniSocket to one such as /var/run/antrea/cni.sock";
             return Err(BindError::of(path, problem, None));
         };
-        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed("cannot make its directory"))?;
-        make_way(path)?;
-        let listener = listen(path).map_err(failed("cannot listen there"))?;
-        let metadata = fs::symlink_metadata(path).map_err(failed("is gone again"))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(failed("cannot create its directory"))?;
+        remove_stale(path)?;
+        let listener = listen(path).map_err(failed("cannot listen"))?;
+        let metadata = fs::symlink_metadata(path).map_err(failed("was removed"))?;
         let file = SocketFile { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()) };
         Ok(Self { listener, _file: file })
     }
 
-    /// Answers calls until `shutdown` is ready; then takes no more, and waits some seconds for those that are in hand.
+    /// Serves calls until `shutdown` completes; then accepts no more, and waits up to 10 s for running ones.
     pub async fn serve<H: Handler>(self, handler: H, shutdown: impl Future<Output = ()>) {
         let lanes = Lanes::new();
         let service = CniServer::new(service::Service::new(handler, Arc::clone(&lanes)));
@@ -107,17 +112,20 @@ impl Listener {
             tokio::select! {
                 () = &mut shutdown => break,
                 Some(_) = connections.join_next() => {}
-                stream = accept(&self.listener), if connections.len() < MOST_CONNECTIONS => {
-                    connections.spawn(converse(stream, service.clone(), stopped.clone()));
+                stream = accept(&self.listener), if connections.len() < MAX_CONNECTIONS => {
+                    connections.spawn(serve_connection(stream, service.clone(), stopped.clone()));
                 }
             }
         }
         drop(self);
         drop(stop);
-        let answered = timeout(PATIENCE, async { while connections.join_next().await.is_some() {} }).await;
-        let left = lanes.drained(if answered.is_ok() { PATIENCE } else { Duration::ZERO }).await;
+        let answered = timeout(DRAIN_TIMEOUT, async { while connections.join_next().await.is_some() {} }).await;
+        let left = lanes.drained(if answered.is_ok() { DRAIN_TIMEOUT } else { Duration::ZERO }).await;
         if left > 0 {
-            tracing::warn!(calls = left, "CNI calls did not end within {PATIENCE:?}; the runtime will repeat them");
+            tracing::warn!(
+                calls = left,
+                "CNI calls did not end within {DRAIN_TIMEOUT:?} of shutdown; the runtime will repeat them"
+            );
         }
     }
 }
@@ -127,15 +135,15 @@ async fn accept(listener: &UnixListener) -> UnixStream {
         match listener.accept().await {
             Ok((stream, _)) => return stream,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection on the CNI socket; trying again");
-                let next_try = Instant::now() + PAUSE;
+                tracing::warn!(%error, "cannot accept a connection on the CNI socket; retrying");
+                let next_try = Instant::now() + ACCEPT_PAUSE;
                 sleep_until(next_try).await;
             }
         }
     }
 }
 
-async fn converse<H: Handler>(
+async fn serve_connection<H: Handler>(
     stream: UnixStream,
     service: CniServer<service::Service<H>>,
     mut stopped: watch::Receiver<()>,
@@ -150,13 +158,13 @@ async fn converse<H: Handler>(
             connection.await
         }
     };
-    // A plugin that was killed, or somebody who speaks something else.
+    // A plugin that was killed, or a client of another protocol.
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection to the CNI socket ended");
+        tracing::debug!(%error, "connection to the CNI socket ended");
     }
 }
 
-/// A socket with its mode from the first moment on: the kernel gives the file the mode of the socket.
+/// Binds with the final mode: the kernel gives the file the mode of the socket.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let socket = UnixSocket::new_stream()?;
     File::from(socket.as_fd().try_clone_to_owned()?).set_permissions(Permissions::from_mode(0o600))?;
@@ -164,20 +172,19 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     socket.listen(BACKLOG)
 }
 
-/// Removes a socket that nobody listens at; fails if somebody does, or if what is there is no socket.
-fn make_way(path: &Path) -> Result<(), BindError> {
+/// Removes a stale socket; fails if a process listens at it, or if the file is not a socket.
+fn remove_stale(path: &Path) -> Result<(), BindError> {
     let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
     if !metadata.file_type().is_socket() {
-        let problem = "is there and is not a socket; remove it, or set cniSocket to another path";
+        let problem = "exists and is not a socket; remove it, or set cniSocket to another path";
         return Err(BindError::of(path, problem, None));
     }
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
         let problem = "another antrea-agent listens there; stop it, or set cniSocket to another path";
         return Err(BindError::of(path, problem, None));
     }
-    fs::remove_file(path).map_err(|error| {
-        BindError::of(path, format!("cannot remove what another agent has left: {error}"), Some(error))
-    })
+    fs::remove_file(path)
+        .map_err(|error| BindError::of(path, format!("cannot remove the stale socket: {error}"), Some(error)))
 }
 
 impl BindError {

@@ -1,4 +1,4 @@
-//! The agent's end of the stream.
+//! The client side of the stream, for agents.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -26,118 +26,116 @@ use types::control::{Batch, Report};
 
 use super::parts::Assembly;
 use super::wire::{self, control_client::ControlClient, from_agent::Kind};
-use super::{MOST_BYTES, encode};
+use super::{MAX_MESSAGE_BYTES, encode};
 use crate::channel::Channel;
 
-/// How long it may take until a controller has let an agent in.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a controller that says nothing is asked whether it is still there, and how long it may take to answer.
-const PING_EVERY: Duration = Duration::from_secs(3);
-const PING_PATIENCE: Duration = Duration::from_secs(4);
-/// How much may be on its way to an agent that takes nothing: the rest waits in the controller, as changes and not as bytes.
+/// For connecting and authenticating.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Keepalive: detects a silent controller.
+const PING_INTERVAL: Duration = Duration::from_secs(3);
+const PING_TIMEOUT: Duration = Duration::from_secs(4);
+/// The HTTP/2 window: bytes in flight to an agent that does not read. The rest stays in the controller, as changes and not as bytes.
 const WINDOW: u32 = 256 << 10;
-/// The most that is read of an answer.
-const MOST_ANSWERED: usize = 64 << 20;
-/// Reports that wait to be sent; whoever has more waits.
-const REPORTS_WAITING: usize = 8;
-/// How many reports one message has at most.
-const REPORTS_AT_ONCE: usize = 512;
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
+/// Report messages that wait to be sent.
+const REPORT_QUEUE: usize = 8;
+const MAX_REPORTS_PER_MESSAGE: usize = 512;
 
-/// How an agent knows the controller, and shows who it is.
+/// How an agent and a controller authenticate each other.
 #[derive(Clone, Debug)]
 pub struct Credentials {
-    /// Whose certificates are believed: PEM, one or several.
-    pub authorities: String,
-    /// The token that names the Node.
+    /// The CA certificates of the controller, as PEM.
+    pub ca_bundle: String,
+    /// The token of the agent, bound to its Node.
     pub token: String,
-    /// The name that the controller's certificate must have.
+    /// The DNS name in the controller's certificate.
     pub server_name: String,
 }
 
-/// Why there is no stream, or none any more.
+/// Why there is no stream.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What the agent has to show cannot be used.
+    /// The credentials are unusable.
     #[error("credentials for antrea-controller: {field}: {problem}")]
     Credentials {
-        /// Which part of them.
+        /// The field of [`Credentials`].
         field: &'static str,
-        /// What is wrong, and what it should be.
+        /// What is wrong with it.
         problem: String,
     },
-    /// Nobody is there, or nobody who can show that it is a controller.
+    /// No connection, or the server has no valid certificate.
     #[error("antrea-controller at {address} cannot be reached: {problem}")]
     Unreachable {
-        /// Who was asked.
+        /// The address of the controller.
         address: SocketAddr,
-        /// Why.
+        /// The cause, for the log.
         problem: String,
     },
-    /// The controller does not want this agent: its token or what it is allowed to do is not enough.
+    /// The controller refuses the token or the request.
     #[error("antrea-controller at {address} refuses this agent: {problem}")]
     Refused {
-        /// Who was asked.
+        /// The address of the controller.
         address: SocketAddr,
-        /// Why.
+        /// The cause, for the log.
         problem: String,
     },
-    /// The stream was there, and is no more.
-    #[error("the stream from antrea-controller at {address} broke off: {problem}")]
-    BrokenOff {
-        /// Who was asked.
+    /// An established stream ended.
+    #[error("the stream from antrea-controller at {address} ended: {problem}")]
+    StreamEnded {
+        /// The address of the controller.
         address: SocketAddr,
-        /// Why.
+        /// The cause, for the log.
         problem: String,
     },
 }
 
-/// A stream from a controller. Dropping it ends it.
+/// An open stream from a controller. Dropping it closes it.
 #[derive(Debug)]
 pub struct Following {
     address: SocketAddr,
     stream: Streaming<wire::Part>,
     assembly: Assembly,
     reports: mpsc::Sender<wire::FromAgent>,
-    /// Kept for its end.
+    /// Closes the connection when dropped.
     _connection: JoinSet<()>,
 }
 
-/// Says what a Node has carried out.
+/// Sends reports of a Node.
 #[derive(Clone, Debug)]
 pub struct Reporter {
     address: SocketAddr,
     reports: mpsc::Sender<wire::FromAgent>,
 }
 
-/// Follows what the controller at `address` tells a Node. Ends within seconds, one way or the other.
+/// Opens the stream for a Node from the controller at `address`. Returns within seconds.
 pub async fn follow(address: SocketAddr, credentials: &Credentials, node: &str) -> Result<Following, Error> {
     let (connector, name) = (connector(credentials)?, server_name(credentials)?);
     let token = MetadataValue::try_from(format!("Bearer {}", credentials.token.trim()))
-        .map_err(|_| invalid("token", "has characters that no token has"))?;
+        .map_err(|_| invalid("token", "has characters that are not allowed in a token"))?;
     let connecting = connect(address, &connector, name, token, node);
-    timeout(PATIENCE, connecting).await.map_err(|_| late(address))?
+    timeout(CONNECT_TIMEOUT, connecting).await.map_err(|_| late(address))?
 }
 
-/// Asks the controller at `address` for something else than a stream: what it answers to a GET of `path`. Ends within seconds.
-pub async fn ask(address: SocketAddr, credentials: &Credentials, path: &str) -> Result<Bytes, Error> {
-    let request = http::Request::get(format!("https://{}{path}", credentials.server_name))
+/// Sends a GET of `path` to the controller at `address`. Returns within seconds.
+pub async fn get(address: SocketAddr, credentials: &Credentials, path: &str) -> Result<Bytes, Error> {
+    let message = http::Request::get(format!("https://{}{path}", credentials.server_name))
         .header(http::header::AUTHORIZATION, format!("Bearer {}", credentials.token.trim()))
         .body(Body::empty())
         .map_err(|error| invalid("token", error))?;
     let (connector, name) = (connector(credentials)?, server_name(credentials)?);
-    let asking = async {
+    let request = async {
         let (mut sender, _connection) = handshake(address, &connector, name).await?;
-        let lost = |error: hyper::Error| broken_off(address, error);
-        let response = sender.send_request(request).await.map_err(lost)?;
+        let lost = |error: hyper::Error| stream_ended(address, error);
+        let response = sender.send_request(message).await.map_err(lost)?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), MOST_ANSWERED).collect().await;
-        let body = body.map_err(|error| broken_off(address, error))?.to_bytes();
+        let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
+        let body = body.map_err(|error| stream_ended(address, error))?.to_bytes();
         if status.is_success() {
             return Ok(body);
         }
         Err(Error::Refused { address, problem: format!("{status}: {}", String::from_utf8_lossy(&body).trim()) })
     };
-    timeout(PATIENCE, asking).await.map_err(|_| late(address))?
+    timeout(CONNECT_TIMEOUT, request).await.map_err(|_| late(address))?
 }
 
 async fn connect(
@@ -148,19 +146,19 @@ async fn connect(
     node: &str,
 ) -> Result<Following, Error> {
     let (sender, connections) = handshake(address, connector, name).await?;
-    let (reports, to_send) = mpsc::channel(REPORTS_WAITING);
+    let (reports, to_send) = mpsc::channel(REPORT_QUEUE);
     let hello = wire::FromAgent { kind: Some(Kind::Hello(wire::Hello { node: node.to_owned() })) };
-    let lost = |_| broken_off(address, "the connection ended");
+    let lost = |_| stream_ended(address, "the connection ended");
     reports.send(hello).await.map_err(lost)?;
     let mut request = Request::new(ReceiverStream::new(to_send));
     request.metadata_mut().insert("authorization", token);
     let origin = http::Uri::from_static("https://antrea-controller");
-    let mut client = ControlClient::with_origin(Channel(sender), origin).max_decoding_message_size(MOST_BYTES);
+    let mut client = ControlClient::with_origin(Channel(sender), origin).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let stream = client.follow(request).await.map_err(|status| ended(address, &status))?.into_inner();
     Ok(Following { address, stream, assembly: Assembly::default(), reports, _connection: connections })
 }
 
-/// A connection; it ends with the second value.
+/// Opens a connection, which is closed when the second value is dropped.
 async fn handshake(
     address: SocketAddr,
     connector: &TlsConnector,
@@ -170,7 +168,7 @@ async fn handshake(
     stream.set_nodelay(true).map_err(|error| unreachable(address, error))?;
     let stream = connector.connect(name, stream).await.map_err(|error| unreachable(address, error))?;
     let mut http = http2::Builder::new(TokioExecutor::new());
-    http.timer(TokioTimer::new()).keep_alive_interval(PING_EVERY).keep_alive_timeout(PING_PATIENCE);
+    http.timer(TokioTimer::new()).keep_alive_interval(PING_INTERVAL).keep_alive_timeout(PING_TIMEOUT);
     http.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW);
     let http = http.keep_alive_while_idle(true).handshake(TokioIo::new(stream)).await;
     let (sender, connection) = http.map_err(|error| unreachable(address, error))?;
@@ -184,30 +182,30 @@ async fn handshake(
 }
 
 impl Following {
-    /// The next whole batch: first a snapshot, then what changes. May be given up and asked for again.
+    /// The next complete batch: first a snapshot, then changes. Cancel safe.
     pub async fn next(&mut self) -> Result<Batch, Error> {
         loop {
             let part = self.stream.message().await.map_err(|status| ended(self.address, &status))?;
-            let part = part.ok_or_else(|| broken_off(self.address, "the controller has ended it"))?;
-            if let Some(batch) = self.assembly.add(part).map_err(|error| broken_off(self.address, error))? {
+            let part = part.ok_or_else(|| stream_ended(self.address, "the controller closed it"))?;
+            if let Some(batch) = self.assembly.add(part).map_err(|error| stream_ended(self.address, error))? {
                 return Ok(batch);
             }
         }
     }
 
-    /// Whoever has something to report.
+    /// A handle to send reports.
     pub fn reporter(&self) -> Reporter {
         Reporter { address: self.address, reports: self.reports.clone() }
     }
 }
 
 impl Reporter {
-    /// Sends reports, in their order; waits while the controller takes none.
+    /// Sends reports in order; waits while the controller does not read.
     pub async fn report(&self, reports: Vec<Report>) -> Result<(), Error> {
-        for some in reports.chunks(REPORTS_AT_ONCE) {
+        for some in reports.chunks(MAX_REPORTS_PER_MESSAGE) {
             let reports = wire::Reports { reports: some.iter().map(encode::report).collect() };
             let message = wire::FromAgent { kind: Some(Kind::Reports(reports)) };
-            self.reports.send(message).await.map_err(|_| broken_off(self.address, "the connection ended"))?;
+            self.reports.send(message).await.map_err(|_| stream_ended(self.address, "the connection ended"))?;
         }
         Ok(())
     }
@@ -215,16 +213,16 @@ impl Reporter {
 
 fn connector(credentials: &Credentials) -> Result<TlsConnector, Error> {
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(credentials.authorities.as_bytes()) {
-        let certificate = certificate.map_err(|error| invalid("authorities", error))?;
-        roots.add(certificate).map_err(|error| invalid("authorities", error))?;
+    for certificate in CertificateDer::pem_slice_iter(credentials.ca_bundle.as_bytes()) {
+        let certificate = certificate.map_err(|error| invalid("ca_bundle", error))?;
+        roots.add(certificate).map_err(|error| invalid("ca_bundle", error))?;
     }
     if roots.is_empty() {
-        return Err(invalid("authorities", "needs a certificate in PEM; the ConfigMap antrea-ca has it as `ca.crt`"));
+        return Err(invalid("ca_bundle", "has no PEM certificate; it must be key `ca.crt` of ConfigMap antrea-ca"));
     }
     let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| invalid("authorities", error))?;
+        .map_err(|error| invalid("ca_bundle", error))?;
     let mut config = config.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(TlsConnector::from(Arc::new(config)))
@@ -240,15 +238,15 @@ fn server_name(credentials: &Credentials) -> Result<ServerName<'static>, Error> 
 }
 
 fn late(address: SocketAddr) -> Error {
-    unreachable(address, format!("no answer within {} s", PATIENCE.as_secs()))
+    unreachable(address, format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()))
 }
 
 fn unreachable(address: SocketAddr, problem: impl Display) -> Error {
     Error::Unreachable { address, problem: problem.to_string() }
 }
 
-fn broken_off(address: SocketAddr, problem: impl Display) -> Error {
-    Error::BrokenOff { address, problem: problem.to_string() }
+fn stream_ended(address: SocketAddr, problem: impl Display) -> Error {
+    Error::StreamEnded { address, problem: problem.to_string() }
 }
 
 fn ended(address: SocketAddr, status: &Status) -> Error {
@@ -257,6 +255,6 @@ fn ended(address: SocketAddr, status: &Status) -> Error {
         tonic::Code::Unauthenticated | tonic::Code::PermissionDenied => {
             Error::Refused { address, problem: status.message().to_owned() }
         }
-        _ => broken_off(address, problem()),
+        _ => stream_ended(address, problem()),
     }
 }

@@ -1,4 +1,4 @@
-//! Messages to values. What comes in is checked: whoever writes may be of another version, or mean harm.
+//! Messages to values. Input is validated: the sender may have another version, or be malicious.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -14,9 +14,9 @@ use types::meta::Protocol;
 
 use super::wire::{self, change::Kind};
 
-/// A message that cannot be what it says: which field, and what is wrong with it.
+/// An invalid field of a message.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("cannot read what antrea-controller and antrea-agent say to each other: {field}: {problem}")]
+#[error("invalid message between antrea-controller and antrea-agent: {field}: {problem}")]
 pub struct Invalid {
     field: &'static str,
     problem: String,
@@ -28,19 +28,19 @@ impl Invalid {
     }
 }
 
-/// The changes that are known here, in their order.
+/// The known changes, in order.
 pub(super) fn changes(changes: Vec<wire::Change>) -> impl Iterator<Item = Result<Change, Invalid>> {
     changes.into_iter().filter_map(|change| change.kind).map(change)
 }
 
-/// What is kept of a problem that an agent reports, in characters: the controller holds one a policy and Node.
-const MOST_OF_A_PROBLEM: usize = 1000;
+/// A reported problem is truncated to this length: the controller stores one per policy and Node.
+const MAX_PROBLEM_CHARS: usize = 1000;
 
-/// What an agent reports.
+/// The reports of an agent.
 pub(super) fn reports(reports: wire::Reports) -> Result<Vec<Report>, Invalid> {
     let report = |it: wire::Report| {
         let policy = required_name("report.policy", it.policy)?;
-        let problem = it.problem.map(|problem| problem.chars().take(MOST_OF_A_PROBLEM).collect());
+        let problem = it.problem.map(|problem| problem.chars().take(MAX_PROBLEM_CHARS).collect());
         Ok(Report { policy, uid: it.uid, generation: it.generation, problem })
     };
     reports.reports.into_iter().map(report).collect()
@@ -94,7 +94,7 @@ fn member(member: wire::Member) -> Result<Arc<Member>, Invalid> {
     let addresses = member.addresses.iter().map(|it| address("member.addresses", it)).collect::<Result<_, _>>()?;
     let mut ports = Vec::with_capacity(member.ports.len());
     for port in member.ports {
-        // A protocol that is not known here is in no rule that is known here.
+        // No known rule uses an unknown protocol.
         let Some(protocol) = protocol(port.protocol()) else { continue };
         ports.push(NamedPort { protocol, number: number("member.ports.number", port.number)?, name: port.name });
     }
@@ -108,7 +108,7 @@ fn address(field: &'static str, bytes: &[u8]) -> Result<IpAddr, Invalid> {
 }
 
 fn number(field: &'static str, number: u32) -> Result<u16, Invalid> {
-    number.try_into().map_err(|_| Invalid::new(field, format!("{number} is no port; ports end at 65535")))
+    number.try_into().map_err(|_| Invalid::new(field, format!("{number} is not a port number, the largest is 65535")))
 }
 
 fn protocol(protocol: wire::Protocol) -> Option<Protocol> {
@@ -132,7 +132,7 @@ fn policy(policy: wire::Policy) -> Result<Policy, Invalid> {
     })
 }
 
-/// A rule; none if it looks a way that is not known here.
+/// A rule; `None` if its direction is unknown.
 fn rule(rule: wire::Rule) -> Result<Option<Rule>, Invalid> {
     let direction = match rule.direction() {
         wire::Direction::Unspecified => return Ok(None),
@@ -166,7 +166,7 @@ fn net(net: &wire::Net) -> Result<IpNet, Invalid> {
     length.and_then(|length| IpNet::new(address, length).ok()).ok_or_else(invalid)
 }
 
-/// A service; none if it is of a kind or protocol that is not known here.
+/// A service; `None` if its kind or protocol is unknown.
 fn service(service: wire::Service) -> Result<Option<Service>, Invalid> {
     use wire::service::Kind;
     let (Some(protocol), Some(kind)) = (protocol(service.protocol()), service.kind) else { return Ok(None) };

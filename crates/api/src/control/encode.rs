@@ -1,4 +1,4 @@
-//! Values to messages.
+//! Converts values to messages of `control.proto`.
 
 use std::net::IpAddr;
 

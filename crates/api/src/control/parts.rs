@@ -1,4 +1,4 @@
-//! A batch in parts, so that nobody has to hold it in one piece: the controller has a part an agent at a time in its hands.
+//! Splits a batch into parts and reassembles it, so that the controller encodes at most one part per agent at a time.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use types::control::{Batch, Change, Group, GroupChange, Patch};
 use super::{decode, encode, wire};
 use crate::control::Invalid;
 
-/// Members and changes that a part has at most.
-const MOST_IN_A_PART: usize = 256;
+/// Members and changes per part.
+const MAX_PER_PART: usize = 256;
 
-/// A batch that becomes parts one by one. A group that is too large for one part is set with some of its members, and the others
-/// are added to it.
+/// Iterates over the parts of a batch. A group that is too large for one part is set with some of its members, and patched with the
+/// others.
 pub(super) struct Parts {
     snapshot: bool,
     changes: std::vec::IntoIter<Change>,
-    /// What is left of a change that did not fit, and how many of its members are done.
+    /// A change that did not fit, with the number of members already sent.
     rest: Option<(Change, usize)>,
     ended: bool,
 }
@@ -34,7 +34,7 @@ impl Iterator for Parts {
             return None;
         }
         let mut part = wire::Part { snapshot: self.snapshot, ..wire::Part::default() };
-        let mut room = MOST_IN_A_PART;
+        let mut room = MAX_PER_PART;
         while room > 0 {
             let Some((change, done)) = self.rest.take().or_else(|| self.changes.next().map(|change| (change, 0)))
             else {
@@ -53,8 +53,8 @@ impl Iterator for Parts {
     }
 }
 
-/// As much of a change as there is room for, from the member on that is next: the piece if it is not the whole, how many members it
-/// has, and whether that is the last of it.
+/// The next piece of a change, starting at member `done`: the piece if it is not the whole change, its number of members, and whether
+/// it is the last.
 fn piece(change: &Change, done: usize, room: usize) -> (Option<Change>, usize, bool) {
     let (of, wrap): (&GroupChange, fn(GroupChange) -> Change) = match change {
         Change::AppliedTo(of) => (of, Change::AppliedTo),
@@ -81,7 +81,7 @@ fn piece(change: &Change, done: usize, room: usize) -> (Option<Change>, usize, b
     (Some(wrap(piece)), last - done, last == members.len())
 }
 
-/// Parts that become a batch.
+/// Reassembles a batch from its parts.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
     parts: usize,
@@ -90,10 +90,10 @@ pub(super) struct Assembly {
 }
 
 impl Assembly {
-    /// Takes in a part; gives the batch with its last one.
+    /// Adds a part. Returns the batch after the last one.
     pub(super) fn add(&mut self, part: wire::Part) -> Result<Option<Batch>, Invalid> {
         if self.parts > 0 && part.snapshot != self.snapshot {
-            return Err(Invalid::new("part.snapshot", "is not what the first part of the batch says"));
+            return Err(Invalid::new("part.snapshot", "differs from the first part of the batch"));
         }
         (self.parts, self.snapshot) = (self.parts + 1, part.snapshot);
         for change in decode::changes(part.changes) {

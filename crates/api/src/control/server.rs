@@ -1,10 +1,10 @@
-//! The controller's end of the stream.
+//! The server side of the stream, for the controller.
 
 mod activity;
 mod grpc;
+mod limits;
 mod listener;
 mod service;
-mod visits;
 
 pub use listener::{BindError, Listener, Rest, prepare};
 
@@ -13,61 +13,59 @@ use std::time::Duration;
 
 use types::control::{Batch, Report};
 
-/// Why an agent is not let in.
+/// Why an agent is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Its token is nobody's, or says nothing of a Node.
+    /// The token is invalid, or names no Node.
     #[error("{0}")]
     Token(String),
-    /// Whoever it is may not do this.
+    /// The token is valid, but does not allow this.
     #[error("{0}")]
     Forbidden(String),
-    /// It cannot be said now; it may try again.
+    /// The token cannot be checked now; the agent can retry.
     #[error("{0}")]
     Unavailable(String),
 }
 
-/// Decides who is let in, and has what they are told.
+/// Authenticates agents, and provides their batches.
 pub trait Controller: Send + Sync + 'static {
-    /// What one agent is told.
+    /// The batches for one agent.
     type Feed: Feed;
 
-    /// Lets the agent of a Node in, if the token is its.
+    /// Accepts the agent of a Node, if the token belongs to it.
     fn admit(&self, token: &str, node: &str) -> impl Future<Output = Result<Self::Feed, Refusal>> + Send;
 
-    /// Takes what the agent of a Node reports.
+    /// Processes reports of the agent of a Node.
     fn report(&self, node: &str, reports: Vec<Report>) -> impl Future<Output = ()> + Send;
 }
 
-/// What one agent is told.
+/// The batches for one agent.
 pub trait Feed: Send + 'static {
-    /// The next batch, once there is one. It is asked for when the one before is on its way, so what piles up meanwhile is the
-    /// feed's to bound. Nothing: the stream ends, since the Node has another one.
+    /// Waits for the next batch. It is called after the previous batch was sent, so the feed has to bound what accumulates
+    /// meanwhile. `None` ends the stream: the Node has a newer one.
     fn next(&mut self) -> impl Future<Output = Option<Batch>> + Send;
 }
 
-/// How patient the server is.
+/// Timeouts of the server.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    /// With a client that does not end its handshake, and then with one that asks nothing.
+pub struct Timeouts {
+    /// For the TLS handshake, and then for the first request.
     pub handshake: Duration,
-    /// With a client of HTTP/2 that has asked something and asks nothing more; agents ask for their stream as long as they have it.
-    /// One of HTTP/1.1 has as long as for its handshake.
+    /// For the next request of an HTTP/2 connection; an open stream counts as a request. HTTP/1.1 connections have `handshake`.
     pub idle: Duration,
-    /// With an agent that was connected and has not said which Node it is of.
+    /// For the first message of an agent, with its Node name.
     pub hello: Duration,
-    /// With an agent that takes nothing of what there is for it.
+    /// For an agent to read a part of a batch.
     pub slow: Duration,
-    /// With an agent that was let in: after this, and at most twice this, it has to come again and show that it still may. Each Node
-    /// has a moment of its own.
+    /// An agent has to reconnect and authenticate again after this time to twice this time, different for each Node.
     pub admitted: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
             handshake: Duration::from_secs(10),
-            // The API server's proxy gives up connections by itself after 90.
+            // Longer than the 90 s after which the API server's proxy closes idle connections itself.
             idle: Duration::from_secs(120),
             hello: Duration::from_secs(10),
             slow: Duration::from_secs(60),

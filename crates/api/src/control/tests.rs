@@ -183,7 +183,7 @@ fn part(policy: wire::Policy) -> Vec<u8> {
 }
 
 #[test]
-fn what_a_newer_controller_says_is_skipped_and_allows_nothing() {
+fn unknown_fields_of_a_newer_controller_are_skipped_and_allow_nothing() {
     let unknown_peer = wire::Peers { peers: vec![wire::Peer { kind: None }] };
     let unknown_port = wire::Services { services: vec![wire::Service { protocol: 77, kind: None }] };
     let rule = wire::Rule {
@@ -207,7 +207,7 @@ fn what_a_newer_controller_says_is_skipped_and_allows_nothing() {
 }
 
 #[test]
-fn what_cannot_be_is_named() {
+fn an_invalid_field_is_named_in_the_error() {
     let error = decode(&part(wire::Policy::default())).unwrap_err().to_string();
     assert!(error.ends_with("policy.name: is missing"), "{error}");
     let policy =

@@ -1,4 +1,4 @@
-//! Both ends of the socket, and what happens when one of them goes away.
+//! Plugin and agent over a real socket, also when one of them disconnects.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
-/// Does what it is told: calls for a container wait at its gate, if there is one, and are written down as they begin and end.
+/// A handler that logs the begin and end of each call. Calls for a container with a gate wait until it is opened.
 #[derive(Clone, Default)]
 struct Agent(Arc<AgentState>);
 
@@ -33,7 +33,7 @@ impl Agent {
         Self(Arc::new(AgentState { gates, ..AgentState::default() }))
     }
 
-    /// Lets one call for the container go on.
+    /// Lets one call for the container continue.
     fn open(&self, gate: &str) {
         self.0.gates[gate].add_permits(1);
     }
@@ -147,7 +147,7 @@ impl Server {
         self.runtime.block_on(client::call(&self.socket, command, PATIENCE))
     }
 
-    /// Asks without waiting for the answer.
+    /// Sends a command without waiting for the reply.
     fn begin(&self, command: Command) -> JoinHandle<Result<Option<Attachment>, Error>> {
         let socket = self.socket.clone();
         self.runtime.spawn(async move { client::call(&socket, &command, PATIENCE).await })
@@ -169,7 +169,7 @@ impl Server {
 }
 
 #[test]
-fn every_command_goes_through_as_it_is() {
+fn every_command_reaches_the_handler_unchanged() {
     let agent = Agent::default();
     let server = Server::start(&agent);
     let mut add = call("a");
@@ -187,13 +187,13 @@ fn every_command_goes_through_as_it_is() {
 }
 
 #[test]
-fn calls_for_one_container_wait_for_each_other_and_for_no_other() {
+fn calls_for_one_container_wait_for_each_other_but_not_for_other_containers() {
     let agent = Agent::with_gates(&["a"]);
     let server = Server::start(&agent);
     let add = server.begin(Command::Add(call("a")));
     agent.wait_for("ADD a begins");
     let del = server.begin(release("a"));
-    // All of these overtake it.
+    // None of these waits for it.
     for container in ["b", "c", "b"] {
         server.ask(&Command::Add(call(container))).unwrap();
     }
@@ -207,7 +207,7 @@ fn calls_for_one_container_wait_for_each_other_and_for_no_other() {
 }
 
 #[test]
-fn what_was_begun_is_ended_without_its_client_and_what_waits_is_forgotten() {
+fn a_running_call_ends_without_its_client_and_a_waiting_one_is_dropped() {
     let agent = Agent::with_gates(&["a"]);
     let server = Server::start(&agent);
     let add = server.begin(Command::Add(call("a")));
@@ -228,7 +228,7 @@ fn what_was_begun_is_ended_without_its_client_and_what_waits_is_forgotten() {
 }
 
 #[test]
-fn a_stopping_server_answers_what_is_in_hand() {
+fn a_stopping_server_completes_running_calls() {
     let agent = Agent::with_gates(&["a"]);
     let server = Server::start(&agent);
     let add = server.begin(Command::Add(call("a")));
@@ -244,7 +244,7 @@ fn a_stopping_server_answers_what_is_in_hand() {
 }
 
 #[test]
-fn a_bug_in_the_agent_is_an_error_and_the_next_call_goes_on() {
+fn a_panic_in_the_handler_is_an_error_and_the_next_call_succeeds() {
     let server = Server::start(&Agent::default());
     for _ in 0..2 {
         assert_eq!(server.ask(&Command::Add(call("panic"))).unwrap_err().code, Code::Internal);
@@ -254,7 +254,7 @@ fn a_bug_in_the_agent_is_an_error_and_the_next_call_goes_on() {
 }
 
 #[test]
-fn an_agent_that_is_not_there_is_a_reason_to_try_again() {
+fn a_missing_agent_is_a_transient_error() {
     let directory = Scratch::new().unwrap();
     let runtime = Runtime::new().unwrap();
     let ask = |path: &Path, command: &Command| runtime.block_on(client::call(path, command, PATIENCE)).unwrap_err();
@@ -271,7 +271,7 @@ fn an_agent_that_is_not_there_is_a_reason_to_try_again() {
 }
 
 #[test]
-fn whoever_speaks_something_else_is_not_understood_and_does_no_harm() {
+fn clients_of_other_protocols_are_rejected_and_do_no_harm() {
     let directory = Scratch::new().unwrap();
     let path = directory.path().join("cni.sock");
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
@@ -293,7 +293,7 @@ fn whoever_speaks_something_else_is_not_understood_and_does_no_harm() {
 }
 
 #[test]
-fn the_socket_is_for_root_only_and_takes_the_place_of_a_stale_one() {
+fn the_socket_is_for_root_only_and_replaces_a_stale_one() {
     let directory = Scratch::new().unwrap();
     let runtime = Runtime::new().unwrap();
     let _inside = runtime.enter();
@@ -309,7 +309,7 @@ fn the_socket_is_for_root_only_and_takes_the_place_of_a_stale_one() {
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let second = Listener::bind(&path).unwrap();
     std::os::unix::net::UnixStream::connect(&path).unwrap();
-    // Another one has come in the meantime.
+    // Another agent has replaced the socket in the meantime.
     fs::remove_file(&path).unwrap();
     let _other = std::os::unix::net::UnixListener::bind(&path).unwrap();
     drop(second);
@@ -326,8 +326,8 @@ fn a_path_that_cannot_be_a_socket_is_an_error_with_a_fix() {
     fs::write(&file, "precious").unwrap();
     for (path, problem) in [
         (file.clone(), "is not a socket; remove it, or set cniSocket"),
-        (file.join("cni.sock"), "cannot make its directory"),
-        (directory.path().join("a".repeat(200)).join("cni.sock"), "cannot listen there"),
+        (file.join("cni.sock"), "cannot create its directory"),
+        (directory.path().join("a".repeat(200)).join("cni.sock"), "cannot listen"),
         (PathBuf::from("/"), "is not the path of a file"),
     ] {
         let error = Listener::bind(&path).unwrap_err().to_string();

@@ -1,10 +1,10 @@
-//! What a changed Service keeps of what it had.
+//! Addresses and ports that an updated Service keeps.
 
 use serde_json::{Value, json};
 
 use crate::value::{at, copy, items, items_mut, remove, set, text};
 
-/// What a changed Service keeps when the change does not mention it.
+/// Copies addresses and ports that an update does not mention from the old Service.
 pub(crate) fn carry_over(old: &Value, new: &mut Value) {
     drop_unused(old, new);
     let external = |service: &Value| text(service, "spec.type") == "ExternalName";
@@ -32,7 +32,7 @@ pub(crate) fn carry_over(old: &Value, new: &mut Value) {
         set(new, "spec.clusterIP", first);
     }
     if text(new, "spec.ipFamilyPolicy") == "SingleStack" && text(old, "spec.ipFamilyPolicy") != "SingleStack" {
-        // Whoever no longer wants two of them gives back what was second.
+        // A Service that is no longer dual-stack releases its second address.
         for key in ["spec.clusterIPs", "spec.ipFamilies"] {
             if at(new, key) == at(old, key) {
                 let first: Vec<_> = items(new, key).iter().take(1).cloned().collect();
@@ -60,7 +60,7 @@ pub(crate) fn carry_over(old: &Value, new: &mut Value) {
     }
 }
 
-/// Takes away what a Service of the new type has no use for, unless somebody has just put it there.
+/// Removes fields that the new type does not use, unless this update has set them.
 fn drop_unused(old: &Value, new: &mut Value) {
     let kind = text(new, "spec.type").to_owned();
     if kind == text(old, "spec.type") {
@@ -80,7 +80,7 @@ fn drop_unused(old: &Value, new: &mut Value) {
     }
     if !balanced {
         unused.extend(["healthCheckNodePort", "allocateLoadBalancerNodePorts", "loadBalancerClass"]);
-        // Whoever gave it addresses no longer does.
+        // The load balancer no longer serves it.
         set(new, "status.loadBalancer", json!({}));
     }
     if kind == "ExternalName" {
@@ -101,7 +101,7 @@ fn protocol(port: &Value) -> &str {
     }
 }
 
-/// Whoever gives a Service one address means the list of it, and does not own that list.
+/// `clusterIP` implies `clusterIPs` with one entry, which the client does not own.
 pub(crate) fn list_of_one(service: &mut Value) {
     let one = at(service, "spec.clusterIP").clone();
     if !one.is_null() && one != "" && items(service, "spec.clusterIPs").is_empty() {

@@ -1,4 +1,4 @@
-//! What a Service needs of addresses and ports, and what it has of them.
+//! Addresses and ports that a Service has and needs.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::failure::{Failure, FieldError};
 use crate::resources::Resource;
 use crate::value::{at, items, items_mut, remove, set, text};
 
-/// The addresses and ports that a Service has.
+/// The addresses and ports of a Service.
 pub(super) fn held(service: &Value) -> (Vec<IpAddr>, Vec<u16>) {
     let addresses = items(service, "spec.clusterIPs").iter().filter_map(|ip| ip.as_str()?.parse().ok()).collect();
     let port = |value: &Value| value.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
@@ -20,7 +20,7 @@ pub(super) fn held(service: &Value) -> (Vec<IpAddr>, Vec<u16>) {
 }
 
 impl Core {
-    /// Gives a Service what it needs and does not have.
+    /// Allocates what a Service needs and does not have.
     pub(crate) fn allocate(
         &self,
         resource: &Resource,
@@ -51,7 +51,7 @@ impl Core {
         Ok(claim)
     }
 
-    /// Takes back what a Service had.
+    /// Releases the addresses and ports of a Service.
     pub(crate) fn release(&self, resource: &Resource, object: &Value) {
         if resource.kind == "Service" && resource.group.is_empty() {
             let (addresses, ports) = held(object);

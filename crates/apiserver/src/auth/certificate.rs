@@ -1,4 +1,4 @@
-//! The certificate authority of a server, and whom a client's certificate names.
+//! The CA of a server, and the user that a client certificate names.
 
 use std::path::Path;
 
@@ -11,27 +11,27 @@ use serde_json::json;
 
 use super::User;
 
-/// The name under which the server sends requests on to others, who believe it whom they are from.
+/// The user as which the server forwards requests to backends of APIServices, which trust its `X-Remote-*` headers.
 pub(crate) const FRONT_PROXY: &str = "front-proxy";
 
 /// A certificate and its key, as PEM.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The certificate.
+    /// The certificate in PEM.
     pub certificate: String,
-    /// Its private key.
+    /// The private key in PEM.
     pub key: String,
 }
 
-/// Signs the certificates of a server and of its clients.
+/// The CA that signs the certificates of a server and of its clients.
 pub struct Authority {
-    /// Its own certificate.
+    /// The CA certificate in PEM.
     pub pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    /// The authority in a directory, or a new one, which is written there.
+    /// Reads the CA from a directory, or creates one and writes it there.
     pub fn load(directory: Option<&Path>) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let files = directory.map(|directory| (directory.join("ca.crt"), directory.join("ca.key")));
         if let Some((certificate, key)) =
@@ -50,14 +50,14 @@ impl Authority {
         Ok(Self { pem, issuer: Issuer::new(parameters(), key) })
     }
 
-    /// A certificate for a server with these names and addresses.
+    /// Issues a certificate for a server with these names and addresses.
     pub fn server(&self, names: &[String]) -> Result<Identity, rcgen::Error> {
         let mut parameters = CertificateParams::new(names.to_vec())?;
         parameters.distinguished_name = name("kube-apiserver", None);
         self.sign(parameters, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
-    /// A certificate for a user, who is in a group when one is named (a name has one organization).
+    /// Issues a certificate for a user, with one group at most (a name has one organization).
     pub fn client(&self, user: &str, group: Option<&str>) -> Result<Identity, rcgen::Error> {
         let mut parameters = CertificateParams::new(Vec::<String>::new())?;
         parameters.distinguished_name = name(user, group);
@@ -65,7 +65,7 @@ impl Authority {
         self.sign(parameters, ExtendedKeyUsagePurpose::ClientAuth)
     }
 
-    /// A kubeconfig for the API at `url`, with a certificate for a user, who is in a group when one is named.
+    /// A kubeconfig for the API at `url`, with a certificate for a user, with one group at most.
     pub fn kubeconfig(&self, url: &str, user: &str, group: Option<&str>) -> Result<String, rcgen::Error> {
         let Identity { certificate, key } = self.client(user, group)?;
         let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
@@ -108,7 +108,7 @@ fn name(common: &str, organization: Option<&str>) -> DistinguishedName {
     name
 }
 
-/// Who shows a certificate, and which one it is.
+/// The user of a client certificate.
 pub(crate) fn certified(der: &[u8]) -> Option<User> {
     let (name, groups) = subject(der)?;
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, der);
@@ -150,7 +150,7 @@ fn subject(der: &[u8]) -> Option<(String, Vec<String>)> {
     Some((common?, organizations))
 }
 
-/// The content of the first DER element, and what follows it.
+/// The content of the first DER element, and the rest.
 fn element(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = match bytes.get(1..)? {
         [short, rest @ ..] if *short < 0x80 => (usize::from(*short), rest),

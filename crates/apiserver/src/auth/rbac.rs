@@ -1,4 +1,4 @@
-//! Roles, and to whom they are bound.
+//! RBAC: roles and their bindings.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,9 +9,9 @@ use crate::core::Core;
 use crate::value::{at, items, text};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
-const SHELVES: [&str; 4] = ["clusterrolebindings", "clusterroles", "rolebindings", "roles"];
+const PLURALS: [&str; 4] = ["clusterrolebindings", "clusterroles", "rolebindings", "roles"];
 
-/// What somebody wants to do.
+/// The attributes of a request that roles decide about.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Access {
     pub(crate) verb: String,
@@ -20,27 +20,27 @@ pub(crate) struct Access {
     pub(crate) subresource: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// For what is not a resource.
+    /// For requests that are not for a resource.
     pub(crate) path: String,
 }
 
-/// One rule, given to some.
+/// A rule of a role, bound to subjects.
 struct Grant {
     binding: String,
-    /// Empty for all.
+    /// Empty for cluster-wide rules.
     namespace: String,
     subjects: Vec<Value>,
     rules: Arc<Vec<Value>>,
 }
 
-/// The rules as they are, read again when they change.
+/// The rules of all bindings, read again when roles or bindings change.
 #[derive(Default)]
 pub(crate) struct Rbac {
     grants: Mutex<(Vec<u64>, Arc<Vec<Grant>>)>,
 }
 
 impl Rbac {
-    /// Why it is allowed, or nothing when it is not.
+    /// The reason why a request is allowed; `None` if it is not.
     pub(crate) fn allows(&self, core: &Core, user: &User, access: &Access) -> Option<String> {
         if user.groups.iter().any(|group| group == "system:masters") {
             return Some(String::new());
@@ -70,7 +70,7 @@ impl Rbac {
 
     fn grants(&self, core: &Core) -> Arc<Vec<Grant>> {
         let now: Vec<_> =
-            SHELVES.iter().map(|plural| core.store.latest(&crate::resources::shelf(GROUP, plural))).collect();
+            PLURALS.iter().map(|plural| core.store.latest(&crate::resources::group_resource(GROUP, plural))).collect();
         let mut cached = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
         if cached.0 != now {
             *cached = (now, Arc::new(read(core)));
@@ -146,7 +146,7 @@ fn permits(rule: &Value, access: &Access) -> bool {
 }
 
 impl Access {
-    /// Reads the attributes of an access review.
+    /// The attributes in the spec of an access review.
     pub(super) fn of_review(spec: &Value) -> Self {
         let path = at(spec, "nonResourceAttributes");
         if !path.is_null() {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_permits_what_it_names_and_no_more() {
+    fn a_rule_permits_only_what_it_names() {
         let rule = json!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "*/scale"], "resourceNames": ["a"]});
         assert!(permits(&rule, &access("get", "pods", "", "a")));
         assert!(permits(&rule, &access("get", "x", "scale", "a")));

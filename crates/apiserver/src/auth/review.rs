@@ -1,4 +1,4 @@
-//! Questions about who somebody is and what they may do.
+//! TokenReviews and access reviews.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::failure::{Failure, FieldError};
 use crate::value::{at, items, set, text};
 
-/// Answers a review: the same object with its status.
+/// Answers a review with the same object and its status.
 pub(crate) fn answer(
     core: &Core,
     rbac: &Rbac,
@@ -23,7 +23,7 @@ pub(crate) fn answer(
         set(&mut review, "metadata", json!({}));
     }
     if kind.ends_with("AccessReview") {
-        well_put(kind, at(&review, "spec"))?;
+        check_spec(kind, at(&review, "spec"))?;
     }
     let status = match kind {
         "TokenReview" if text(&review, "spec.token").is_empty() => {
@@ -37,7 +37,7 @@ pub(crate) fn answer(
         "SelfSubjectAccessReview" => access(core, rbac, asker, &Access::of_review(at(&review, "spec"))),
         "SelfSubjectRulesReview" => {
             let rules = rules(&rbac.rules(core, asker, text(&review, "spec.namespace")));
-            // The answer does not repeat the question.
+            // The answer does not contain the token.
             set(&mut review, "spec", json!({}));
             rules
         }
@@ -65,8 +65,8 @@ pub(crate) fn answer(
     Ok(review)
 }
 
-/// A question about access is about somebody, and about one thing.
-fn well_put(kind: &str, spec: &Value) -> Result<(), Failure> {
+/// An access review needs a subject, and attributes of exactly one kind.
+fn check_spec(kind: &str, spec: &Value) -> Result<(), Failure> {
     let mut errors = Vec::new();
     if at(spec, "resourceAttributes").is_null() == at(spec, "nonResourceAttributes").is_null() {
         let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
@@ -81,7 +81,7 @@ fn well_put(kind: &str, spec: &Value) -> Result<(), Failure> {
 
 fn token(core: &Core, review: &Value) -> Value {
     let audiences: Vec<_> = items(review, "spec.audiences").iter().filter_map(Value::as_str).collect();
-    match core.whose(text(review, "spec.token"), &audiences) {
+    match core.authenticate_token(text(review, "spec.token"), &audiences) {
         Ok((user, audiences)) => json!({"authenticated": true, "user": user.to_json(), "audiences": audiences}),
         Err(why) => json!({"user": {}, "error": why}),
     }

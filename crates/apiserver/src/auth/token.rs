@@ -1,4 +1,4 @@
-//! Tokens of ServiceAccounts: signed JSON (RFC 7519) with ES256.
+//! Tokens of ServiceAccounts: JWTs (RFC 7519) with ES256.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -18,7 +18,7 @@ use crate::failure::{Failure, FieldError, Of};
 use crate::moment;
 use crate::value::{at, default_to, items, set, text};
 
-/// Whom tokens are for when nobody says otherwise.
+/// The default audience of tokens.
 pub(crate) const AUDIENCE: &str = "https://kubernetes.default.svc";
 
 /// Signs tokens and checks signatures.
@@ -37,7 +37,7 @@ pub(crate) fn create_private(path: &Path) -> std::io::Result<std::fs::File> {
 }
 
 impl Signer {
-    /// The key in a directory, or a new one, which is written there.
+    /// Reads the key from a directory, or creates one and writes it there.
     pub(crate) fn load(directory: Option<&Path>) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let file = directory.map(|directory| directory.join("sa.key"));
         let stored = file.as_ref().filter(|file| file.exists()).map(std::fs::read).transpose()?;
@@ -56,9 +56,9 @@ impl Signer {
         Ok(Self { key: EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &bytes)? })
     }
 
-    /// The public key, as those who check tokens themselves ask for it (RFC 7517).
+    /// The public key as a JWK set (RFC 7517), for clients that verify tokens themselves.
     pub(crate) fn keys(&self) -> Value {
-        // A point, uncompressed: a mark and the two coordinates.
+        // An uncompressed point: a marker byte and the two coordinates.
         let point = self.key.public_key().as_ref();
         let part = |from: usize| URL_SAFE_NO_PAD.encode(point.get(from..from + 32).unwrap_or_default());
         let key = json!({"use": "sig", "kty": "EC", "kid": self.id(), "crv": "P-256", "alg": "ES256", "x": part(1), "y": part(33)});
@@ -79,7 +79,7 @@ impl Signer {
         Ok(format!("{text}.{}", encode(signature.as_ref())))
     }
 
-    /// What a token claims, if this server signed it.
+    /// The claims of a token that this server signed.
     fn verify(&self, token: &str) -> Option<Value> {
         let (text, signature) = token.rsplit_once('.')?;
         let (_, claims) = text.split_once('.')?;
@@ -91,7 +91,7 @@ impl Signer {
 }
 
 impl Core {
-    /// Answers a TokenRequest for an account.
+    /// Answers a TokenRequest for a ServiceAccount.
     pub(crate) fn token_request(&self, account: &Value, mut request: Value) -> Result<Value, Failure> {
         let seconds = at(&request, "spec.expirationSeconds");
         if seconds.as_i64().is_some_and(|seconds| seconds < 600) {
@@ -116,7 +116,7 @@ impl Core {
         Ok(request)
     }
 
-    /// A token for an account, as a TokenRequest asks for it: the token, and when it ends.
+    /// A token for a ServiceAccount, by the spec of a TokenRequest, and its expiration.
     pub(crate) fn token(&self, account: &Value, request: &Value) -> Result<(String, String), Failure> {
         let (namespace, name) = (text(account, "metadata.namespace"), text(account, "metadata.name"));
         let now = moment::since_epoch().as_secs();
@@ -134,7 +134,7 @@ impl Core {
         if let Some((claim, holder)) = self.holder(namespace, bound)?
             && let Some(claims) = claims.get_mut("kubernetes.io")
         {
-            // Whoever sees a Pod's token may have to know where the Pod is.
+            // Clients that see a Pod's token may need the Pod's Node.
             if let Some(node) = holder.get("node").cloned() {
                 set(claims, "node", node);
             }
@@ -143,7 +143,7 @@ impl Core {
         Ok((self.signer.sign(&claims)?, moment::rfc3339(now + seconds)))
     }
 
-    /// The object with which a token ends.
+    /// The object that a token is bound to.
     fn holder(&self, namespace: &str, bound: &Value) -> Result<Option<(&'static str, Value)>, Failure> {
         let (kind, name, uid) = (text(bound, "kind"), text(bound, "name"), text(bound, "uid"));
         let (claim, plural, namespace) = match kind {
@@ -173,8 +173,9 @@ impl Core {
         Ok(Some((claim, holder)))
     }
 
-    /// Whom a token is of, and for which audiences, if it is good and what it is bound to is still there; or why not.
-    pub(crate) fn whose(&self, token: &str, audiences: &[&str]) -> Result<(User, Vec<String>), String> {
+    /// The user of a token and its audiences, if the token is valid and the object that it is bound to exists; or the
+    /// error.
+    pub(crate) fn authenticate_token(&self, token: &str, audiences: &[&str]) -> Result<(User, Vec<String>), String> {
         let bad = || "invalid bearer token".to_owned();
         let claims = self.signer.verify(token).ok_or_else(bad)?;
         let now = moment::since_epoch().as_secs();
@@ -196,7 +197,7 @@ impl Core {
         self.bound_to(&claims).map(|user| (user, both)).ok_or_else(bad)
     }
 
-    /// The account of a token, if it and what else the token is bound to are still there.
+    /// The user of a token, if its ServiceAccount and the bound object exist.
     fn bound_to(&self, claims: &Value) -> Option<User> {
         let bound = claims.get("kubernetes.io")?;
         let (namespace, name) = (text(bound, "namespace"), text(bound, "serviceaccount.name"));
@@ -208,7 +209,7 @@ impl Core {
         for (claim, plural, namespace) in
             [("pod", "pods", namespace), ("secret", "secrets", namespace), ("node", "nodes", "")]
         {
-            // A Pod's token ends with the Pod; its Node is for information.
+            // A Pod's token expires with the Pod; its Node is only informative.
             if let Some(holder) = bound.get(claim).filter(|_| claim != "node" || bound.get("pod").is_none()) {
                 let stored = self.find("", plural, namespace, text(holder, "name"))?;
                 if text(&stored, "metadata.uid") != text(holder, "uid") {

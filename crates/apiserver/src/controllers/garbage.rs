@@ -1,16 +1,16 @@
-//! Garbage collection: what is owned goes with its last owner.
+//! Garbage collection: deletes dependents after their last owner.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::Value;
 
-use super::Todo;
+use super::WorkItem;
 use crate::core::{Core, DeleteOptions, Write};
 use crate::failure::Failure;
 use crate::resources::Resource;
 use crate::value::{at, items, set, text};
 
-/// Who depends on whom: shelves and keys by the uid of the owner.
+/// Dependents, as storage and key, by the uid of their owner.
 #[derive(Default)]
 pub(super) struct Index {
     dependents: HashMap<String, BTreeSet<(String, String)>>,
@@ -18,8 +18,15 @@ pub(super) struct Index {
 }
 
 impl Index {
-    pub(super) fn note(&mut self, shelf: &str, key: &str, object: &Value, gone: bool, todo: &mut BTreeSet<Todo>) {
-        let place = (shelf.to_owned(), key.to_owned());
+    pub(super) fn note(
+        &mut self,
+        group_resource: &str,
+        key: &str,
+        object: &Value,
+        gone: bool,
+        todo: &mut BTreeSet<WorkItem>,
+    ) {
+        let place = (group_resource.to_owned(), key.to_owned());
         for uid in self.owners.remove(&place).unwrap_or_default() {
             if let Some(dependents) = self.dependents.get_mut(&uid) {
                 dependents.remove(&place);
@@ -33,11 +40,11 @@ impl Index {
         if gone {
             let uid = text(object, "metadata.uid");
             if self.dependents.contains_key(uid) {
-                todo.insert(Todo::Orphans(uid.to_owned()));
+                todo.insert(WorkItem::Orphans(uid.to_owned()));
             }
-            // An owner may wait for this one.
+            // The owner may wait for this dependent.
             let waiting = items(object, "metadata.ownerReferences").iter().filter_map(|owner| place_of(object, owner));
-            todo.extend(waiting.map(|(shelf, key)| Todo::Owner(shelf, key)));
+            todo.extend(waiting.map(|(group_resource, key)| WorkItem::Owner(group_resource, key)));
             return;
         }
         if !owners.is_empty() {
@@ -45,34 +52,34 @@ impl Index {
                 self.dependents.entry(uid.clone()).or_default().insert(place.clone());
             }
             self.owners.insert(place.clone(), owners);
-            todo.insert(Todo::Dependent(place.0.clone(), place.1.clone()));
+            todo.insert(WorkItem::Dependent(place.0.clone(), place.1.clone()));
         }
         if !at(object, "metadata.deletionTimestamp").is_null() && !items(object, "metadata.finalizers").is_empty() {
-            todo.insert(Todo::Owner(place.0, place.1));
+            todo.insert(WorkItem::Owner(place.0, place.1));
         }
     }
 
-    /// Deletes what an owner that is gone leaves behind.
+    /// Deletes the dependents of a deleted owner.
     pub(super) fn collect(&self, core: &Core, uid: &str) -> Result<(), Failure> {
-        for (shelf, key) in self.dependents.get(uid).into_iter().flatten() {
-            self.dependent(core, shelf, key)?;
+        for (group_resource, key) in self.dependents.get(uid).into_iter().flatten() {
+            self.dependent(core, group_resource, key)?;
         }
         Ok(())
     }
 
-    /// Deletes an object if none of its owners is there any more.
-    pub(super) fn dependent(&self, core: &Core, shelf: &str, key: &str) -> Result<(), Failure> {
-        let Some((resource, object)) = find(core, shelf, key) else { return Ok(()) };
+    /// Deletes an object if none of its owners exists.
+    pub(super) fn dependent(&self, core: &Core, group_resource: &str, key: &str) -> Result<(), Failure> {
+        let Some((resource, object)) = find(core, group_resource, key) else { return Ok(()) };
         let owners = items(&object, "metadata.ownerReferences");
         if owners.is_empty() || !at(&object, "metadata.deletionTimestamp").is_null() {
             return Ok(());
         }
         let there = |owner: &Value| match place_of_kind(core, &object, owner) {
-            Some((shelf, key)) => core
+            Some((group_resource, key)) => core
                 .store
-                .get(&shelf, &key)
+                .get(&group_resource, &key)
                 .is_some_and(|stored| text(&stored.value(), "metadata.uid") == text(owner, "uid")),
-            // Nobody knows its kind, so nobody can say that it is gone.
+            // The kind is unknown, so the owner may exist.
             None => true,
         };
         if owners.iter().any(there) {
@@ -83,16 +90,21 @@ impl Index {
         core.delete(&resource, namespace, name, &options).map(drop)
     }
 
-    /// Lets an owner go that waits for its dependents, or for them to be let go.
-    pub(super) fn owner(&self, core: &Core, shelf: &str, key: &str) -> Result<(), Failure> {
-        let Some((resource, object)) = find(core, shelf, key) else { return Ok(()) };
+    /// Finalizes an owner that waits for its dependents to be deleted or orphaned.
+    pub(super) fn owner(&self, core: &Core, group_resource: &str, key: &str) -> Result<(), Failure> {
+        let Some((resource, object)) = find(core, group_resource, key) else { return Ok(()) };
         let waits = |finalizer: &str| items(&object, "metadata.finalizers").iter().any(|found| found == finalizer);
         if at(&object, "metadata.deletionTimestamp").is_null() {
             return Ok(());
         }
         let uid = text(&object, "metadata.uid");
-        let dependents: Vec<_> =
-            self.dependents.get(uid).into_iter().flatten().filter_map(|(shelf, key)| find(core, shelf, key)).collect();
+        let dependents: Vec<_> = self
+            .dependents
+            .get(uid)
+            .into_iter()
+            .flatten()
+            .filter_map(|(group_resource, key)| find(core, group_resource, key))
+            .collect();
         let finalizer = if waits("orphan") {
             for (resource, dependent) in &dependents {
                 release(core, resource, dependent, uid)?;
@@ -138,11 +150,11 @@ impl Index {
         .map(drop)
     }
 
-    /// The objects of a shelf that one controls, as far as is known.
-    pub(super) fn controlled(&self, core: &Core, shelf: &str, by: &Value) -> Vec<Value> {
+    /// The known objects of a resource with this controller.
+    pub(super) fn controlled(&self, core: &Core, group_resource: &str, by: &Value) -> Vec<Value> {
         let uid = text(by, "metadata.uid");
-        let mine = self.dependents.get(uid).into_iter().flatten().filter(|(of, _)| of == shelf);
-        let objects = mine.filter_map(|(_, key)| core.store.get(shelf, key)).map(|stored| stored.value());
+        let mine = self.dependents.get(uid).into_iter().flatten().filter(|(of, _)| of == group_resource);
+        let objects = mine.filter_map(|(_, key)| core.store.get(group_resource, key)).map(|stored| stored.value());
         let controls = |owner: &Value| text(owner, "uid") == uid && at(owner, "controller") == true;
         objects.filter(|object| items(object, "metadata.ownerReferences").iter().any(controls)).collect()
     }
@@ -164,24 +176,24 @@ fn release(core: &Core, resource: &Resource, dependent: &Value, uid: &str) -> Re
     .map(drop)
 }
 
-fn find(core: &Core, shelf: &str, key: &str) -> Option<(std::sync::Arc<Resource>, Value)> {
+fn find(core: &Core, group_resource: &str, key: &str) -> Option<(std::sync::Arc<Resource>, Value)> {
     let registry = core.registry();
-    let resource = registry.resources.values().find(|resource| *resource.shelf == *shelf)?;
-    Some((resource.clone(), core.store.get(shelf, key)?.value()))
+    let resource = registry.resources.values().find(|resource| *resource.group_resource == *group_resource)?;
+    Some((resource.clone(), core.store.get(group_resource, key)?.value()))
 }
 
-/// Where an owner is kept, by its kind.
+/// Storage and key of an owner, by its kind.
 fn place_of_kind(core: &Core, object: &Value, owner: &Value) -> Option<(String, String)> {
     let registry = core.registry();
     let resource = registry.of_kind(text(owner, "apiVersion"), text(owner, "kind"))?;
-    Some((resource.shelf.to_string(), resource.key(text(object, "metadata.namespace"), text(owner, "name"))))
+    Some((resource.group_resource.to_string(), resource.key(text(object, "metadata.namespace"), text(owner, "name"))))
 }
 
-/// Where an owner of a built-in kind is kept.
+/// Storage and key of an owner of a built-in kind.
 fn place_of(object: &Value, owner: &Value) -> Option<(String, String)> {
     let resource = crate::resources::ROWS
         .iter()
         .map(Resource::of)
         .find(|resource| resource.kind == text(owner, "kind") && resource.api_version() == text(owner, "apiVersion"))?;
-    Some((resource.shelf.to_string(), resource.key(text(object, "metadata.namespace"), text(owner, "name"))))
+    Some((resource.group_resource.to_string(), resource.key(text(object, "metadata.namespace"), text(owner, "name"))))
 }

@@ -1,4 +1,4 @@
-//! The end of a namespace: everything in it, then the namespace.
+//! Deletes the contents of a namespace, then the namespace.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use crate::core::{Core, DeleteOptions, Write};
 use crate::failure::Failure;
 use crate::value::{items, set, text};
 
-/// What is left in a namespace: how many objects of each resource, and how many that a finalizer holds.
+/// Remaining objects in a namespace: their number by resource, and by finalizer.
 #[derive(Default)]
-struct Left {
+struct Remaining {
     resources: BTreeMap<String, usize>,
     finalizers: BTreeMap<String, usize>,
 }
@@ -40,19 +40,19 @@ pub(super) fn end(core: &Core, name: &str) -> Result<(), Failure> {
     .map(drop)
 }
 
-/// Deletes everything in a namespace. Answers with what stays for now.
-fn empty(core: &Core, namespace: &str) -> Result<Left, Failure> {
-    let mut left = Left::default();
+/// Deletes everything in a namespace. Returns the objects that remain for now.
+fn empty(core: &Core, namespace: &str) -> Result<Remaining, Failure> {
+    let mut left = Remaining::default();
     let prefix = format!("{namespace}/");
     let registry = core.registry();
-    let mut shelves = Vec::new();
+    let mut group_resources = Vec::new();
     for resource in registry.resources.values().filter(|resource| resource.namespaced) {
-        // Versions of one resource share their objects.
-        if shelves.contains(&&resource.shelf) {
+        // Versions of a resource share their objects.
+        if group_resources.contains(&&resource.group_resource) {
             continue;
         }
-        shelves.push(&resource.shelf);
-        let page = core.store.list(&resource.shelf, &prefix, "", None);
+        group_resources.push(&resource.group_resource);
+        let page = core.store.list(&resource.group_resource, &prefix, "", None);
         for (_, stored) in page.map(|page| page.objects).unwrap_or_default() {
             let object = stored.value();
             match core.delete(resource, namespace, text(&object, "metadata.name"), &DeleteOptions::default()) {
@@ -60,7 +60,7 @@ fn empty(core: &Core, namespace: &str) -> Result<Left, Failure> {
                 _ => {}
             }
         }
-        let page = core.store.list(&resource.shelf, &prefix, "", None);
+        let page = core.store.list(&resource.group_resource, &prefix, "", None);
         for (_, stored) in page.map(|page| page.objects).unwrap_or_default() {
             *left.resources.entry(format!("{}.{}", resource.plural, resource.group)).or_default() += 1;
             for finalizer in items(&stored.value(), "metadata.finalizers").iter().filter_map(Value::as_str) {
@@ -71,8 +71,8 @@ fn empty(core: &Core, namespace: &str) -> Result<Left, Failure> {
     Ok(left)
 }
 
-/// What a namespace waits for, in the words of the real server.
-fn conditions(namespace: &Value, left: &Left) -> Value {
+/// The conditions of a namespace that is being terminated, in the words of the real server.
+fn conditions(namespace: &Value, left: &Remaining) -> Value {
     let list = |counts: &BTreeMap<String, usize>, word: &str| {
         let entries: Vec<_> =
             counts.iter().map(|(name, count)| format!("{name} {word} {count} resource instances")).collect();

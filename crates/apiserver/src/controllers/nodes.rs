@@ -1,4 +1,4 @@
-//! Nodes: their Pod CIDRs, the taint that they begin with, and the Pods that they leave behind.
+//! Nodes: their Pod CIDRs, their initial taint, and the Pods of deleted Nodes.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,13 +10,13 @@ use crate::core::{Core, DeleteOptions, ListOptions, NOT_READY, Write};
 use crate::failure::Failure;
 use crate::value::{items, set, text};
 
-/// How large the range of a Node is.
+/// Prefix lengths of a Node's ranges, by family.
 const MASKS: (u8, u8) = (24, 64);
 
-/// The Pod CIDRs that there are, and whose they are.
+/// The ranges for Pod CIDRs, and the allocated ones.
 #[derive(Default)]
 pub(super) struct Ranges {
-    /// Each with the place after the one that was given last, so that ranges come back late.
+    /// Each with the index where the next search begins, so that released ranges are reused late.
     all: Vec<(IpNet, usize)>,
     used: HashSet<IpNet>,
     by_node: BTreeMap<String, Vec<IpNet>>,
@@ -27,8 +27,8 @@ impl Ranges {
         Self { all: all.into_iter().map(|range| (range, 0)).collect(), ..Self::default() }
     }
 
-    pub(super) fn note(&mut self, shelf: &str, name: &str, node: &Value, gone: bool) {
-        if shelf != "/nodes" || self.all.is_empty() {
+    pub(super) fn note(&mut self, group_resource: &str, name: &str, node: &Value, gone: bool) {
+        if group_resource != "/nodes" || self.all.is_empty() {
             return;
         }
         for range in self.by_node.remove(name).unwrap_or_default() {
@@ -42,7 +42,7 @@ impl Ranges {
         }
     }
 
-    /// A range of each family that nobody has; none where all are taken.
+    /// A free range of each family; `None` if a family has none left.
     fn next(&mut self) -> Option<Vec<IpNet>> {
         let used = &self.used;
         let free = self.all.iter_mut().map(|(range, place)| {
@@ -85,7 +85,7 @@ fn nth(range: &IpNet, index: usize) -> Option<IpNet> {
 }
 
 pub(super) fn reconcile(core: &Core, name: &str, settings: &Settings, ranges: &mut Ranges) -> Result<(), Failure> {
-    let Some(node) = core.find("", "nodes", "", name) else { return bereaved(core, name) };
+    let Some(node) = core.find("", "nodes", "", name) else { return delete_pods(core, name) };
     if settings.ready_nodes {
         ready(core, &node)?;
     }
@@ -95,10 +95,10 @@ pub(super) fn reconcile(core: &Core, name: &str, settings: &Settings, ranges: &m
     Ok(())
 }
 
-/// Gives a Node its Pod CIDRs.
+/// Assigns Pod CIDRs to a Node.
 fn number(core: &Core, name: &str, ranges: &mut Ranges) -> Result<(), Failure> {
     let Some(own) = ranges.next() else {
-        tracing::warn!(node = name, "no Pod CIDR is left for the Node: give the server larger ranges");
+        tracing::warn!(node = name, "no Pod CIDR left for the Node: configure a larger range");
         return Ok(());
     };
     let texts: Vec<_> = own.iter().map(IpNet::to_string).collect();
@@ -106,14 +106,14 @@ fn number(core: &Core, name: &str, ranges: &mut Ranges) -> Result<(), Failure> {
         set(node, "spec.podCIDR", texts.first().cloned().unwrap_or_default());
         set(node, "spec.podCIDRs", texts.clone());
     });
-    // What could not be given is free again; what was is noted with the Node.
+    // Ranges are released if the write failed; otherwise they are noted with the Node.
     for range in own.iter().filter(|_| given.is_err()) {
         ranges.used.remove(range);
     }
     given
 }
 
-/// A Node that says that it is ready loses the taint that it began with.
+/// Removes the initial taint of a Node that reports ready.
 fn ready(core: &Core, node: &Value) -> Result<(), Failure> {
     let tainted = |taint: &Value| text(taint, "key") == NOT_READY && text(taint, "effect") == "NoSchedule";
     let ready = items(node, "status.conditions")
@@ -139,8 +139,8 @@ fn change(core: &Core, name: &str, change: impl Fn(&mut Value)) -> Result<(), Fa
     written.map(drop)
 }
 
-/// Nobody will end the Pods of a Node that is gone: they go at once.
-fn bereaved(core: &Core, name: &str) -> Result<(), Failure> {
+/// Deletes the Pods of a deleted Node without grace: no kubelet would finish it.
+fn delete_pods(core: &Core, name: &str) -> Result<(), Failure> {
     let pods = core.builtin("", "pods")?;
     for pod in core.list(&pods, "", &ListOptions::of_node(name)?)?.objects {
         let pod = pod.value();
@@ -150,7 +150,7 @@ fn bereaved(core: &Core, name: &str) -> Result<(), Failure> {
             ..DeleteOptions::default()
         };
         match core.delete(&pods, text(&pod, "metadata.namespace"), text(&pod, "metadata.name"), &options) {
-            // Somebody else was quicker.
+            // Already deleted, or changed meanwhile.
             Err(failure) if failure.code == 404 || failure.code == 409 => {}
             result => drop(result?),
         }
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_given_once_and_come_back_when_a_node_goes() {
+    fn ranges_are_allocated_once_and_released_with_the_node() {
         let mut ranges = Ranges::new(vec!["10.0.0.0/22".parse().unwrap(), "fd00::/48".parse().unwrap()]);
         let node = |own: &[IpNet]| json!({"spec": {"podCIDRs": own.iter().map(IpNet::to_string).collect::<Vec<_>>()}});
         let taken: Vec<_> = (0..4)

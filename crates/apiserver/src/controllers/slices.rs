@@ -1,4 +1,4 @@
-//! EndpointSlices of Services from the Pods that they select.
+//! Creates the EndpointSlices of Services from the selected Pods.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -16,28 +16,28 @@ const MANAGER: &str = "endpointslice-controller.k8s.io";
 const SERVICE: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const TRIGGERED: &str = "endpoints.kubernetes.io/last-change-trigger-time";
-/// Endpoints in a slice, at most.
-const MOST: usize = 100;
+/// Maximum number of endpoints in a slice.
+const MAX_ENDPOINTS: usize = 100;
 
 fn selector(service: &Value) -> Option<Labels> {
     let labels = at(service, "spec.selector").as_object().filter(|labels| !labels.is_empty())?;
     Some(Labels::of_object(&json!({"matchLabels": labels})))
 }
 
-/// What Services select, by namespace and name, so that a Pod does not have to ask all of them; and the slices that each has, so that a
-/// Service does not have to look at those of all others.
+/// Selectors of Services, by namespace and name, so that a Pod is not matched with every Service's object; and the
+/// slices of each Service, so that a Service does not list those of all others.
 #[derive(Default)]
 pub(super) struct Index {
     selectors: HashMap<String, BTreeMap<String, Labels>>,
-    /// The keys of slices that are made here, by namespace and name of their Service.
+    /// Keys of the slices of this controller, by namespace and name of their Service.
     slices: HashMap<(String, String), BTreeSet<String>>,
-    /// The Service of each.
+    /// Namespace and name of the Service of each slice.
     owners: HashMap<String, (String, String)>,
 }
 
 impl Index {
-    pub(super) fn note(&mut self, shelf: &str, key: &str, object: &Value, gone: bool) {
-        match shelf {
+    pub(super) fn note(&mut self, group_resource: &str, key: &str, object: &Value, gone: bool) {
+        match group_resource {
             "/services" => self.note_service(object, gone),
             "discovery.k8s.io/endpointslices" => self.note_slice(key, object, gone),
             _ => {}
@@ -80,24 +80,24 @@ impl Index {
         services.filter(|(_, selector)| selector.matches_labels(labels)).map(|(name, _)| name.as_str())
     }
 
-    /// The slices that were made here for a Service, as they are now.
+    /// The current slices of this controller for a Service.
     fn slices_of(&self, core: &Core, resource: &Resource, namespace: &str, service: &str) -> Vec<Value> {
         let keys = self.slices.get(&(namespace.to_owned(), service.to_owned())).into_iter().flatten();
         let mut slices: Vec<Value> =
-            keys.filter_map(|key| core.store.get(&resource.shelf, key)).map(|stored| stored.value()).collect();
+            keys.filter_map(|key| core.store.get(&resource.group_resource, key)).map(|stored| stored.value()).collect();
         slices.retain(|slice| made_for(slice) == Some(service));
         slices
     }
 }
 
-/// The Service that a slice was made for, if it was made here.
+/// The Service of a slice, if this controller created it.
 fn made_for(slice: &Value) -> Option<&str> {
     let label = |key: &str| at(slice, "metadata.labels").get(key).and_then(Value::as_str);
     label(SERVICE).filter(|_| label(MANAGED_BY) == Some(MANAGER))
 }
 
-/// What a slice is to hold.
-struct Wanted {
+/// The desired content of a slice.
+struct DesiredSlice {
     family: String,
     ports: Value,
     endpoints: Value,
@@ -113,7 +113,7 @@ pub(super) fn reconcile(core: &Core, index: &Index, namespace: &str, name: &str)
     });
     if let Some(service) = &service {
         let labels = labels(service, name);
-        // A slice keeps its ports if it can; one that nobody needs any more takes others.
+        // A slice keeps its ports if possible; an unneeded slice is reused for other ports.
         let (mut pairs, mut rest) = (Vec::new(), Vec::new());
         for wanted in slices(core, namespace, service)? {
             let same =
@@ -156,7 +156,7 @@ fn change(
     resource: &Resource,
     namespace: &str,
     old: &Value,
-    wanted: &Wanted,
+    wanted: &DesiredSlice,
     labels: &Value,
 ) -> Result<(), Failure> {
     let same = at(old, "endpoints") == &wanted.endpoints
@@ -170,7 +170,7 @@ fn change(
         set(&mut new, "endpoints", wanted.endpoints.clone());
         set(&mut new, "ports", wanted.ports.clone());
         set(&mut new, "metadata.labels", labels.clone());
-        // What triggered the first one did not trigger this.
+        // The trigger of the first version did not cause this one.
         crate::value::remove(&mut new, "metadata.annotations");
         Ok(new)
     })
@@ -182,7 +182,7 @@ fn make(
     resource: &Resource,
     namespace: &str,
     service: &Value,
-    wanted: &Wanted,
+    wanted: &DesiredSlice,
     labels: &Value,
 ) -> Result<(), Failure> {
     let name = text(service, "metadata.name");
@@ -200,8 +200,8 @@ fn make(
     core.create(resource, namespace, slice, &Write::by("kube-controller-manager")).map(drop)
 }
 
-/// The slices a Service should have.
-fn slices(core: &Core, namespace: &str, service: &Value) -> Result<Vec<Wanted>, Failure> {
+/// The desired slices of a Service.
+fn slices(core: &Core, namespace: &str, service: &Value) -> Result<Vec<DesiredSlice>, Failure> {
     let pods = selected(core, namespace, service)?;
     let mut nodes = BTreeMap::new();
     for name in pods.iter().map(|pod| text(pod, "spec.nodeName")) {
@@ -218,7 +218,7 @@ fn slices(core: &Core, namespace: &str, service: &Value) -> Result<Vec<Wanted>, 
             let Some(address) = fitting.next() else { continue };
             let node = nodes.get(text(pod, "spec.nodeName")).and_then(Option::as_ref);
             if node.is_none() && !published {
-                // It is not known to be anywhere, so nothing should be sent to it.
+                // A Pod whose Node does not exist is not an endpoint.
                 continue;
             }
             let ports = ports(service, pod);
@@ -233,10 +233,10 @@ fn slices(core: &Core, namespace: &str, service: &Value) -> Result<Vec<Wanted>, 
             group.1.push(endpoint);
         }
         if groups.is_empty() {
-            slices.push(Wanted { family: family.to_owned(), ports: Value::Null, endpoints: Value::Null });
+            slices.push(DesiredSlice { family: family.to_owned(), ports: Value::Null, endpoints: Value::Null });
         }
         for (ports, endpoints) in groups.into_values() {
-            slices.extend(endpoints.chunks(MOST).map(|chunk| Wanted {
+            slices.extend(endpoints.chunks(MAX_ENDPOINTS).map(|chunk| DesiredSlice {
                 family: family.to_owned(),
                 ports: ports.clone(),
                 endpoints: json!(chunk),
@@ -246,7 +246,7 @@ fn slices(core: &Core, namespace: &str, service: &Value) -> Result<Vec<Wanted>, 
     Ok(slices)
 }
 
-/// Whom an endpoint is meant for, if its Service prefers those that are near.
+/// Topology hints of an endpoint, if its Service has a traffic distribution.
 fn hints(service: &Value, endpoint: &Value) -> Option<Value> {
     let preferred: &[_] = match text(service, "spec.trafficDistribution") {
         "PreferClose" | "PreferSameZone" => &[("forZones", "zone")],
@@ -260,7 +260,7 @@ fn hints(service: &Value, endpoint: &Value) -> Option<Value> {
     (at(endpoint, "conditions.ready") == true && !hints.is_empty()).then(|| hints.into())
 }
 
-/// The Pods that a Service selects and that may run.
+/// The Pods that a Service selects and that have not terminated.
 fn selected(core: &Core, namespace: &str, service: &Value) -> Result<Vec<Value>, Failure> {
     let Some(labels) = selector(service) else { return Ok(Vec::new()) };
     let list = ListOptions { selector: Selector { labels, ..Selector::default() }, ..ListOptions::default() };
@@ -270,7 +270,7 @@ fn selected(core: &Core, namespace: &str, service: &Value) -> Result<Vec<Value>,
     Ok(pods)
 }
 
-/// The ports of a Service on a Pod; those with a name that the Pod does not have are left out.
+/// The ports of a Service on a Pod; named ports that the Pod does not have are left out.
 fn ports(service: &Value, pod: &Value) -> Value {
     let on_pod = |port: &Value| match at(port, "targetPort") {
         Value::String(name) => items(pod, "spec.containers")

@@ -26,7 +26,7 @@ fn owner(object: &Value) -> Value {
     }])
 }
 
-/// A name for a template that is another one when the template is.
+/// A hash of a Pod template for names and labels.
 fn hash(template: &Value) -> String {
     let mut hasher = DefaultHasher::new();
     template.to_string().hash(&mut hasher);
@@ -81,7 +81,7 @@ fn number(object: &Value, path: &str) -> usize {
     at(object, path).as_u64().and_then(|number| usize::try_from(number).ok()).unwrap_or(0)
 }
 
-/// Whether a Pod has ended by itself.
+/// Whether all containers of a Pod have terminated.
 fn is_over(pod: &Value) -> bool {
     matches!(text(pod, "status.phase"), "Succeeded" | "Failed")
 }

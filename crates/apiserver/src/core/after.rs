@@ -1,4 +1,4 @@
-//! What follows a write at once, before its answer: so that what clients do next finds it done.
+//! Side effects of a write that are done before its response, so that the client's next request finds them done.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::resources::Resource;
 use crate::value::{at, set, text};
 
 impl Core {
-    /// Carries on after an object was written, or removed.
+    /// Runs the side effects after an object was written or removed.
     pub(super) fn after(&self, resource: &Resource, object: Option<&Value>) {
         match (resource.group.as_str(), resource.kind.as_str(), object) {
             ("apiextensions.k8s.io", "CustomResourceDefinition", object) => {
@@ -19,19 +19,19 @@ impl Core {
                 }
             }
             ("", "Namespace", Some(namespace)) if text(namespace, "status.phase") == "Active" => {
-                self.furnish(text(namespace, "metadata.name"));
+                self.create_namespace_defaults(text(namespace, "metadata.name"));
             }
             _ => {}
         }
     }
 
-    /// Says of a definition that it is in force.
+    /// Sets the conditions of an accepted CustomResourceDefinition.
     fn establish(&self, resource: &Resource, definition: &Value) {
         if custom::status(definition) == *at(definition, "status") {
             return;
         }
         let write = Write::by("kube-apiserver").status();
-        // Whoever changes the definition meanwhile brings us here again.
+        // A concurrent change of the definition runs this again.
         let _ = self.modify(resource, "", text(definition, "metadata.name"), &write, true, |old| {
             let mut new = old.clone();
             set(&mut new, "status", custom::status(old));
@@ -39,14 +39,14 @@ impl Core {
         });
     }
 
-    /// Gives a namespace its default account and the certificate of the server.
-    fn furnish(&self, namespace: &str) {
+    /// Creates the default ServiceAccount and the CA ConfigMap of a namespace.
+    fn create_namespace_defaults(&self, namespace: &str) {
         let (Ok(accounts), Ok(maps)) = (self.builtin("", "serviceaccounts"), self.builtin("", "configmaps")) else {
             return;
         };
         if self.get(&accounts, namespace, "default").is_err() {
             let account = json!({"metadata": {"name": "default"}});
-            // It may be there already: then somebody was quicker.
+            // It may exist already.
             let _ = self.create(&accounts, namespace, account, &Write::by("kube-controller-manager"));
         }
         if self.get(&maps, namespace, "kube-root-ca.crt").is_err() {

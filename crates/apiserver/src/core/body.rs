@@ -1,4 +1,4 @@
-//! Objects as they come in: the right kind, for the right place, with fields of the right types.
+//! Decodes objects of requests: checks their kind, name, namespace and the types of their fields.
 
 use serde_json::Value;
 
@@ -9,16 +9,16 @@ use crate::resources::Resource;
 use crate::schema::{Decoded, Schema, Shape, decode, restore};
 use crate::value::{self, text};
 
-/// Why something is none of the objects it should be.
+/// Why a body is not an object of the expected kind.
 enum Foreign {
-    /// Said about the object.
+    /// A message about the object.
     Object(String),
-    /// Said about the request.
+    /// An error of the request.
     Request(Failure),
 }
 
 impl Core {
-    /// Checks an object against the resource and the path it was sent to. Answers with warnings.
+    /// Checks an object against the resource and path of the request. Returns warnings.
     pub(super) fn accept(
         &self,
         resource: &Resource,
@@ -27,7 +27,7 @@ impl Core {
         object: &mut Value,
         write: &Write,
     ) -> Result<Vec<String>, Failure> {
-        let (given, kind) = said(resource, object);
+        let (given, kind) = stated_type(resource, object);
         let read = self.read(resource, object, write, decode);
         let warnings = read.map_err(|why| match why {
             Foreign::Object(why) => cannot(&given, &kind, &resource.kind, &why),
@@ -37,7 +37,7 @@ impl Core {
         Ok(warnings)
     }
 
-    /// Checks what a patch has made of an object. Answers with warnings.
+    /// Checks the result of a patch. Returns warnings.
     pub(super) fn accept_patched(
         &self,
         resource: &Resource,
@@ -51,12 +51,12 @@ impl Core {
         let read = self.read(resource, object, write, if strategic { restore } else { decode });
         let warnings = read.map_err(|why| match why {
             Foreign::Object(why) => {
-                let shown = match (strategic, &resource.custom) {
+                let rendered = match (strategic, &resource.custom) {
                     (true, _) => patch::go(patch),
                     (false, Some(_)) => patched.to_string(),
-                    (false, None) => patch::shown(resource.schema(), &resource.shape, &patched, patch),
+                    (false, None) => patch::render(resource.schema(), &resource.shape, &patched, patch),
                 };
-                Failure::invalid("", "", "", &[FieldError::invalid("patch", &shown.into(), &why)])
+                Failure::invalid("", "", "", &[FieldError::invalid("patch", &rendered.into(), &why)])
             }
             Foreign::Request(failure) => failure,
         })?;
@@ -64,7 +64,7 @@ impl Core {
         Ok(warnings)
     }
 
-    /// Checks the kind of an object that asks something and is not kept.
+    /// Checks the kind of an object that is answered and not stored, such as a review.
     pub(crate) fn check_question(&self, group: &str, kind: &str, object: &Value) -> Result<(), Failure> {
         let (given, is) = (text(object, "apiVersion"), text(object, "kind"));
         let expected = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
@@ -74,7 +74,7 @@ impl Core {
         Err(cannot(given, is, kind, &self.unconvertible(given, is, (group, kind))))
     }
 
-    /// Checks the kind and the types of all fields, and what the client says of fields that there are not, or twice.
+    /// Checks the kind and the types of all fields, and reports unknown and duplicate fields.
     fn read(
         &self,
         resource: &Resource,
@@ -87,18 +87,18 @@ impl Core {
             value::whole_numbers(object);
         }
         let decoded = decode(resource.schema(), &resource.shape, object).map_err(|why| {
-            // The metadata of custom objects is read by itself.
+            // Metadata of custom objects is decoded by itself.
             let alone = resource.custom.is_some();
             Foreign::Object(if alone { why.replacen("ObjectMeta.metadata.", "ObjectMeta.", 1) } else { why })
         })?;
         let unknown = decoded.unknown.iter().map(|path| format!("unknown field \"{path}\""));
         match write.strictness {
             Strictness::Ignore => Ok(Vec::new()),
-            Strictness::Warn => Ok(write.twice.iter().cloned().chain(unknown).collect()),
+            Strictness::Warn => Ok(write.duplicates.iter().cloned().chain(unknown).collect()),
             Strictness::Strict => {
-                // What is wrong in lines of YAML is told together.
+                // Errors of the YAML reader come first, in one message.
                 let (lines, fields): (Vec<_>, Vec<_>) =
-                    write.twice.iter().cloned().partition(|one| one.starts_with("line "));
+                    write.duplicates.iter().cloned().partition(|one| one.starts_with("line "));
                 let lines = (!lines.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {}", lines.join("\n  ")));
                 let odd: Vec<_> = lines.into_iter().chain(fields).chain(unknown).collect();
                 if odd.is_empty() {
@@ -110,9 +110,9 @@ impl Core {
     }
 
     fn check_kind(&self, resource: &Resource, object: &mut Value) -> Result<(), Foreign> {
-        let (mut given, kind) = said(resource, object);
+        let (mut given, kind) = stated_type(resource, object);
         if resource.custom.is_some() && !text(object, "kind").is_empty() {
-            // Custom objects have to say it themselves.
+            // Custom objects must state their apiVersion.
             text(object, "apiVersion").clone_into(&mut given);
         }
         let expected = resource.api_version();
@@ -143,7 +143,7 @@ impl Core {
         Err(Foreign::Object(self.unconvertible(&given, &kind, (&resource.group, &resource.kind))))
     }
 
-    /// Why an object is not of a kind, in a group.
+    /// Why an object of one kind is not of another, in a group.
     fn unconvertible(&self, given: &str, kind: &str, (group, to): (&str, &str)) -> String {
         let version = given.rsplit('/').next().unwrap_or_default();
         if self.registry().of_kind(given, kind).is_none_or(|known| known.custom.is_some()) {
@@ -155,9 +155,9 @@ impl Core {
     }
 }
 
-/// The version and the kind that an object says it has; what it does not say is that of the resource.
-fn said(resource: &Resource, object: &Value) -> (String, String) {
-    let or = |said: &str, otherwise: &str| if said.is_empty() { otherwise.to_owned() } else { said.to_owned() };
+/// The apiVersion and kind of an object; those of the resource where it has none.
+fn stated_type(resource: &Resource, object: &Value) -> (String, String) {
+    let or = |stated: &str, otherwise: &str| if stated.is_empty() { otherwise.to_owned() } else { stated.to_owned() };
     (or(text(object, "apiVersion"), &resource.api_version()), or(text(object, "kind"), &resource.kind))
 }
 
@@ -166,7 +166,7 @@ fn cannot(given: &str, kind: &str, to: &str, why: &str) -> Failure {
     Failure::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {to}: {why}"))
 }
 
-/// The object is where it says it is, and says so.
+/// Checks name and namespace against the path, and sets them if they are missing.
 fn check_place(resource: &Resource, namespace: &str, name: Option<&str>, object: &mut Value) -> Result<(), Failure> {
     if resource.namespaced {
         match text(object, "metadata.namespace") {

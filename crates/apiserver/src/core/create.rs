@@ -1,4 +1,4 @@
-//! Create.
+//! Create: defaults, admission, validation and storage of new objects.
 
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ impl Core {
         Ok(self.insert(resource, namespace, object, write, true)?.warned(warnings))
     }
 
-    /// Stores a new object that has been read; `record` says whether its fields belong to the writer from now on.
+    /// Stores a new, decoded object; `record` says whether the writer becomes the owner of its fields.
     pub(super) fn insert(
         &self,
         resource: &Resource,
@@ -71,12 +71,12 @@ impl Core {
         let key = resource.key(namespace, &name);
         let written = |object: Value| Written::new(resource, object, true);
         if write.dry_run {
-            return match self.store.get(&resource.shelf, &key) {
+            return match self.store.get(&resource.group_resource, &key) {
                 Some(_) => Err(Failure::already_exists(resource.id(), &name)),
                 None => Ok(written(object)),
             };
         }
-        match self.store.put(&resource.shelf, &key, &mut object, Expect::Absent) {
+        match self.store.put(&resource.group_resource, &key, &mut object, Expect::Absent) {
             Ok(stored) => {
                 claim.keep();
                 self.after(resource, Some(&object));
@@ -90,44 +90,44 @@ impl Core {
         }
     }
 
-    /// Fills in defaults and brings the object into its one form.
+    /// Fills in defaults and normalises the object.
     pub(super) fn complete(&self, resource: &Resource, object: &mut Value) {
         if let Some(custom) = &resource.custom {
             crate::custom::defaults(&custom.given, object);
-            // Metadata is of a built-in type in custom objects too.
+            // Metadata has a built-in type in custom objects too.
             let meta = crate::schema::Schema::builtin().named("meta.v1.ObjectMeta");
             if let Some(metadata) = object.get_mut("metadata") {
                 normalise(crate::schema::Schema::builtin(), &meta, metadata);
             }
         } else {
-            // Null says nothing, so defaults see nothing.
+            // Null counts as missing for defaults.
             normalise(resource.schema(), &resource.shape, object);
             (resource.rules.defaults)(object);
             normalise(resource.schema(), &resource.shape, object);
         }
     }
 
-    /// The form in which an object is kept; `is_changed` says whether something was put into it after it was completed.
+    /// Normalises an object for storage; `is_changed` says whether it was changed after it was completed.
     pub(super) fn finish(&self, resource: &Resource, object: &mut Value, is_changed: bool) {
-        match (&resource.custom, resource.twin) {
+        match (&resource.custom, resource.alias) {
             (Some(custom), _) => set(object, "apiVersion", custom.stored.as_str()),
-            (None, Some(twin)) => twin.keep(object),
+            (None, Some(alias)) => alias.keep(object),
             (None, None) if is_changed => normalise(resource.schema(), &resource.shape, object),
             (None, None) => {}
         }
     }
 
-    /// The object in the version of the resource it was asked for as.
+    /// The object in the version of the requested resource.
     pub(crate) fn seen_as(&self, resource: &Resource, mut object: Value) -> Value {
-        match resource.twin {
-            Some(twin) => twin.show(&mut object, &resource.api_version()),
+        match resource.alias {
+            Some(alias) => alias.show(&mut object, &resource.api_version()),
             None if resource.custom.is_some() => set(&mut object, "apiVersion", resource.api_version()),
             None => {}
         }
         object
     }
 
-    /// A Pod has the labels of its Node that say where that is.
+    /// Copies the topology labels of a Pod's Node to the Pod.
     pub(crate) fn place(&self, pod: &mut Value) {
         let Some(node) = self.find("", "nodes", "", text(pod, "spec.nodeName")) else { return };
         for key in ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"] {
@@ -139,7 +139,7 @@ impl Core {
         }
     }
 
-    /// What the server adds to new objects, and what it does not let in. Answers whether it adds anything to objects of the kind.
+    /// Admission of new objects: adds and rejects. Returns whether it may change objects of the kind.
     fn admit_new(&self, resource: &Resource, namespace: &str, object: &mut Value) -> Result<bool, Failure> {
         match (resource.group.as_str(), resource.kind.as_str()) {
             ("", "Namespace") => {
@@ -189,10 +189,10 @@ impl Core {
     }
 }
 
-/// Until a Node says that it is ready.
+/// The initial taint, until a Node reports ready.
 pub(crate) const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
-/// The priority of a class: the two that are always there, and that of Pods which name none.
+/// The priority of a class: the two built-in ones, and 0 for none.
 fn priority(class: &str) -> Option<i64> {
     match class {
         "" => Some(0),
@@ -202,10 +202,10 @@ fn priority(class: &str) -> Option<i64> {
     }
 }
 
-/// Where a Pod finds the token of its account.
+/// Mount path of the token of a Pod's ServiceAccount.
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Gives a Pod the token of its account, unless it has one or wants none.
+/// Adds the volume with the ServiceAccount's token, unless the Pod has one or opts out.
 fn token_volume(pod: &mut Value) {
     let mounts =
         |container: &Value| items(container, "volumeMounts").iter().any(|mount| text(mount, "mountPath") == TOKEN);
@@ -234,7 +234,7 @@ fn token_volume(pod: &mut Value) {
     set(pod, "spec.volumes", volumes);
 }
 
-/// A Pod bears a Node's failure for five minutes, unless it says otherwise.
+/// The default tolerations: a Pod stays on a failed Node for five minutes.
 pub(super) fn tolerations(pod: &mut Value) {
     let mut all = items(pod, "spec.tolerations").to_vec();
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
@@ -249,7 +249,7 @@ pub(super) fn tolerations(pod: &mut Value) {
     set(pod, "spec.tolerations", all);
 }
 
-/// How well a Pod's needs are stated.
+/// The QoS class of a Pod.
 fn quality(pod: &Value) -> &'static str {
     let containers = || items(pod, "spec.containers").iter().chain(items(pod, "spec.initContainers"));
     let amounts = |container: &Value, kind: &str| {
@@ -267,7 +267,7 @@ fn quality(pod: &Value) -> &'static str {
     if exact { "Guaranteed" } else { "Burstable" }
 }
 
-/// Everything that can be wrong with an object.
+/// Runs all validations of an object.
 pub(super) fn check(resource: &Resource, object: &Value, subresource: &str, errors: &mut Vec<FieldError>) {
     validate::metadata(object, resource.namespaced, resource.names, errors);
     match &resource.custom {

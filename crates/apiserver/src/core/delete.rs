@@ -1,4 +1,4 @@
-//! Delete, one and many.
+//! Delete of one object and of collections.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::resources::Resource;
 use crate::store::Expect;
 use crate::value::{self, at, items, set, text};
 
-/// How to delete.
+/// Options of a delete.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeleteOptions {
     pub(crate) grace_seconds: Option<i64>,
@@ -22,7 +22,7 @@ pub(crate) struct DeleteOptions {
 }
 
 impl Core {
-    /// Deletes an object, or marks it for deletion. Answers what clients are told.
+    /// Deletes an object, or marks it for deletion. Returns the object or `Status` for the response.
     pub(crate) fn delete(
         &self,
         resource: &Resource,
@@ -43,7 +43,7 @@ impl Core {
             let held =
                 !finalizers.is_empty() || (resource.kind == "Namespace" && !items(&old, "spec.finalizers").is_empty());
             let mut object = old.clone();
-            // Whoever runs a Pod is told that it ends, even if it may end at once.
+            // The kubelet gets the update even if the Pod may be removed at once.
             if held || grace.is_some() {
                 mark(resource, &mut object, finalizers, grace.unwrap_or(0));
             }
@@ -54,9 +54,9 @@ impl Core {
             let mut last = stored;
             if object != old {
                 self.finish(resource, &mut object, true);
-                match self.store.put(&resource.shelf, &key, &mut object, Expect::Revision(last.revision)) {
+                match self.store.put(&resource.group_resource, &key, &mut object, Expect::Revision(last.revision)) {
                     Ok(stored) => last = stored,
-                    // Somebody else was quicker.
+                    // Changed concurrently.
                     Err(_) => continue,
                 }
                 self.after(resource, Some(&object));
@@ -70,7 +70,7 @@ impl Core {
         }
     }
 
-    /// How long a Pod has to end: no time when nothing of it runs. Other objects have nothing to end.
+    /// The grace period of a Pod; 0 if none of its containers runs. Other objects have none.
     fn grace(&self, resource: &Resource, object: &Value, options: &DeleteOptions) -> Option<i64> {
         if resource.kind != "Pod" || !resource.group.is_empty() {
             return None;
@@ -79,12 +79,12 @@ impl Core {
             return Some(0);
         }
         let own = at(object, "spec.terminationGracePeriodSeconds").as_i64().unwrap_or(30);
-        // Whoever asks for less than nothing wants it soon.
+        // A negative value means the shortest grace period.
         let asked = options.grace_seconds.unwrap_or(own);
         Some(if asked < 0 { 1 } else { asked })
     }
 
-    /// Deletes all objects that are selected. Answers with what they were.
+    /// Deletes all selected objects, and returns them.
     pub(crate) fn delete_collection(
         &self,
         resource: &Resource,
@@ -107,12 +107,12 @@ impl Core {
     }
 }
 
-/// Definitions wait for what they define, as namespaces for what is in them.
+/// Definitions wait for their objects, as namespaces do for their contents.
 fn is_definition(resource: &Resource) -> bool {
     resource.kind == "CustomResourceDefinition" && resource.group == "apiextensions.k8s.io"
 }
 
-/// The finalizers of an object that is to be deleted in a certain way.
+/// The finalizers of an object for this kind of deletion.
 fn finalizers(resource: &Resource, object: &Value, propagation: Option<&str>) -> Vec<Value> {
     let mut finalizers = items(object, "metadata.finalizers").to_vec();
     let marked = !at(object, "metadata.deletionTimestamp").is_null();
@@ -130,7 +130,7 @@ fn finalizers(resource: &Resource, object: &Value, propagation: Option<&str>) ->
     finalizers
 }
 
-/// Marks an object for deletion; what is marked already may only go sooner.
+/// Marks an object for deletion; a second request can only shorten the grace period.
 fn mark(resource: &Resource, object: &mut Value, finalizers: Vec<Value>, grace: i64) {
     let marked = !at(object, "metadata.deletionTimestamp").is_null();
     let sooner = at(object, "metadata.deletionGracePeriodSeconds").as_i64().is_some_and(|before| grace < before);

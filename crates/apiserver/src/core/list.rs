@@ -11,7 +11,7 @@ use crate::selector::{Fields, Selector};
 use crate::store::Stored;
 use crate::value::{at, text};
 
-/// What to list.
+/// Options of a list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ListOptions {
     pub(crate) selector: Selector,
@@ -23,14 +23,14 @@ pub(crate) struct ListOptions {
 }
 
 impl ListOptions {
-    /// The Pods of a Node.
+    /// Selects the Pods of a Node.
     pub(crate) fn of_node(name: &str) -> Result<Self, Failure> {
         let fields = Fields::parse(&format!("spec.nodeName={name}"), "", |_| true)?;
         Ok(Self { selector: Selector { fields, ..Selector::default() }, ..Self::default() })
     }
 }
 
-/// What was listed.
+/// The result of a list.
 pub(crate) struct Listed {
     pub(crate) revision: u64,
     pub(crate) objects: Vec<Stored>,
@@ -39,7 +39,7 @@ pub(crate) struct Listed {
 }
 
 impl Listed {
-    /// The metadata of the list.
+    /// `metadata` of the list.
     pub(crate) fn metadata(&self) -> Value {
         let mut metadata = json!({"resourceVersion": self.revision.to_string()});
         if let Some(token) = &self.continue_token {
@@ -74,7 +74,7 @@ impl Core {
         }
         let (selector, everything) = (&options.selector, options.selector.is_everything());
         let place = if resource.namespaced { namespace } else { "" };
-        // Whoever asks for one object by its name does not look at the others.
+        // A field selector for one name needs only that object.
         let one = selector.name().filter(|_| !place.is_empty() || !resource.namespaced);
         let one = one.map(|name| resource.key(namespace, name));
         let prefix = match &one {
@@ -84,7 +84,7 @@ impl Core {
         };
         let limit = if options.limit == 0 { usize::MAX } else { options.limit };
         let most = if everything { limit } else { usize::MAX };
-        let page = self.store.page(&resource.shelf, &prefix, &after, at_revision, most).map_err(|_| {
+        let page = self.store.page(&resource.group_resource, &prefix, &after, at_revision, most).map_err(|_| {
             if options.continue_token.is_empty() {
                 return Failure::expired("The resourceVersion for the provided list is too old.");
             }
@@ -102,7 +102,7 @@ impl Core {
             objects.push(stored);
             last = Some(key);
         }
-        // Whether what is left is selected is not looked at: the next page may turn out to be empty.
+        // The rest is not filtered: the next page may turn out to be empty.
         let left = rest.len() + page.left;
         let continue_token = last.filter(|_| left > 0).map(|key| write_token(Some(page.revision), &key));
         let remaining = (left > 0 && everything).then_some(left);
@@ -110,7 +110,7 @@ impl Core {
     }
 }
 
-/// A revision as a request gives it: none for "" and "0".
+/// The `resourceVersion` of a request; `None` for "" and "0".
 pub(crate) fn revision(text: &str) -> Result<Option<u64>, String> {
     match text {
         "" | "0" => Ok(None),
@@ -121,19 +121,19 @@ pub(crate) fn revision(text: &str) -> Result<Option<u64>, String> {
     }
 }
 
-/// What Go says of a text that is no number.
+/// The message of Go for a text that is not a number.
 pub(super) fn not_a_number(text: &str) -> String {
     format!("strconv.ParseUint: parsing {text:?}: invalid syntax")
 }
 
-/// Asked for a revision that is not there yet.
+/// The requested revision does not exist yet.
 fn too_large(asked: u64, current: u64) -> Failure {
     let message = format!("Too large resource version: {asked}, current: {current}");
     let failure = Failure::new(504, "Timeout", format!("Timeout: {message}"));
     failure.with_cause("ResourceVersionTooLarge", "Too large resource version", "")
 }
 
-/// Where a list goes on: at which revision, unless it is the latest, and after which key.
+/// The continue token: the revision, unless it is the latest, and the last key.
 fn write_token(revision: Option<u64>, after: &str) -> String {
     let revision = revision.map_or(json!(-1), |revision| json!(revision));
     let token = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{after}\0")});

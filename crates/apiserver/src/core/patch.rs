@@ -9,7 +9,7 @@ use crate::patch;
 use crate::resources::Resource;
 use crate::value::{self, set, text};
 
-/// The kinds of patches.
+/// Content types of patches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PatchKind {
     Json,
@@ -19,8 +19,8 @@ pub(crate) enum PatchKind {
 }
 
 impl Core {
-    /// Patches an object. An apply that finds none and is overtaken by somebody who makes it ends with `AlreadyExists`, and is to be
-    /// tried again: to keep a copy of what was sent for that would cost every apply of a large object.
+    /// Patches an object. An apply that finds no object and loses the race to create it fails with `AlreadyExists` and
+    /// must be repeated: keeping a copy of the body for that would cost every apply of a large object.
     pub(crate) fn patch(
         &self,
         resource: &Resource,
@@ -114,13 +114,13 @@ impl Core {
     }
 }
 
-/// A patch is of the object that is there.
+/// A patch with a uid must match the existing object.
 fn same_uid(resource: &Resource, name: &str, old: &Value, new: &Value) -> Result<(), Failure> {
     let uid = value::at(new, "metadata.uid");
     if uid.is_null() || uid == value::at(old, "metadata.uid") {
         return Ok(());
     }
-    // The real server looks twice.
+    // The real server reports it twice.
     let errors = [(); 2].map(|()| crate::validate::immutable("metadata.uid", uid));
     Err(Failure::invalid(resource.kept_group(), &resource.kind, name, &errors))
 }

@@ -1,4 +1,4 @@
-//! APIServices of what is served here: one for each version of a group.
+//! APIServices of the groups that this server serves: one for each version of a group.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ const GROUP: &str = "apiregistration.k8s.io";
 const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 
 impl Core {
-    /// Makes the APIServices that are missing, and takes those away whose definitions are gone.
+    /// Creates missing APIServices, and deletes those of which the definitions are gone.
     pub(crate) fn register(&self) {
         let Ok(resource) = self.builtin(GROUP, "apiservices") else { return };
         let registry = self.registry();
@@ -27,7 +27,7 @@ impl Core {
         let write = Write::by("kube-apiserver");
         for (name, (group, version, custom)) in &wanted {
             if self.get(&resource, "", name).is_err() {
-                // Whoever was quicker has made it.
+                // It may exist already.
                 let _ = self.create(&resource, "", local(name, group, version, *custom), &write);
             }
         }
@@ -41,7 +41,7 @@ impl Core {
     }
 }
 
-/// What is served here comes before what is served elsewhere, and what is built in before what is defined.
+/// Local groups have priority over those of backends, and built-in ones over custom ones.
 fn local(name: &str, group: &str, version: &str, custom: bool) -> Value {
     let (managed, priority) = match (custom, group) {
         (true, _) => ("true", (1000, 100)),
@@ -57,7 +57,7 @@ fn local(name: &str, group: &str, version: &str, custom: bool) -> Value {
     json!({"metadata": {"name": name, "labels": labels}, "spec": spec})
 }
 
-/// The status that an APIService begins with: known if it is served here.
+/// The initial status of an APIService: available if it is served locally.
 pub(super) fn first_status(service: &Value) -> Value {
     match at(service, "spec.service") {
         Value::Null => json!({"conditions": [available("True", "Local", "Local APIServices are always available")]}),
@@ -65,7 +65,7 @@ pub(super) fn first_status(service: &Value) -> Value {
     }
 }
 
-/// Whether an APIService is served, as its status says it.
+/// The `Available` condition of an APIService.
 pub(crate) fn available(status: &str, reason: &str, message: &str) -> Value {
     let now = moment::now();
     json!({"type": "Available", "status": status, "lastTransitionTime": now, "reason": reason, "message": message})

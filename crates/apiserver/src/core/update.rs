@@ -1,4 +1,4 @@
-//! Update, and what all changes of an object have in common.
+//! Update, and the common part of all changes of an object.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::store::{Expect, Stored};
 use crate::validate;
 use crate::value::{self, at, copy, items, set, text};
 
-/// How often a change is tried again when others are quicker.
+/// Number of attempts if other writers interfere.
 const TRIES: usize = 64;
 
 impl Core {
@@ -25,7 +25,7 @@ impl Core {
     ) -> Result<Written, Failure> {
         let warnings = self.accept(resource, namespace, Some(name), &mut object, write)?;
         if !resource.unconditional && text(&object, "metadata.resourceVersion").is_empty() {
-            // What is not there is said to be missing first.
+            // A missing object is reported first.
             self.get(resource, namespace, name)?;
             let why = "must be specified for an update";
             let errors = [FieldError::invalid("metadata.resourceVersion", &0.into(), why)];
@@ -35,7 +35,7 @@ impl Core {
         Ok(written.warned(warnings))
     }
 
-    /// Changes an object: `change` makes the new one from the old one, again if somebody else was quicker.
+    /// Changes an object: `change` makes the new one from the old one, and is repeated after a concurrent write.
     pub(crate) fn modify(
         &self,
         resource: &Resource,
@@ -78,7 +78,7 @@ impl Core {
                 return Ok(written(new));
             }
             if gone {
-                // Watchers see it go as it was.
+                // Watchers get the object as it was.
                 let mut last = old.clone();
                 if self.remove(resource, &key, &mut last, &stored) {
                     return Ok(written(self.seen_as(resource, new)));
@@ -91,7 +91,7 @@ impl Core {
                 return Ok(written(new));
             }
             let expected = Expect::Revision(stored.revision);
-            if let Ok(stored) = self.store.put(&resource.shelf, &key, &mut new, expected) {
+            if let Ok(stored) = self.store.put(&resource.group_resource, &key, &mut new, expected) {
                 claim.keep();
                 self.after(resource, Some(&new));
                 return Ok(written(self.seen_as(resource, new)).kept(resource, stored));
@@ -100,15 +100,15 @@ impl Core {
         Err(Failure::modified(resource.id(), name))
     }
 
-    /// Takes an object off the shelf, unless it has changed.
+    /// Removes an object from the store, unless it has changed.
     pub(super) fn remove(&self, resource: &Resource, key: &str, object: &mut Value, stored: &Stored) -> bool {
         self.finish(resource, object, true);
-        let removed = self.store.remove(&resource.shelf, key, object, stored.revision).is_ok();
+        let removed = self.store.remove(&resource.group_resource, key, object, stored.revision).is_ok();
         if removed {
             self.release(resource, object);
             self.after(resource, None);
             if resource.kind == "CustomResourceDefinition" {
-                self.store.drop_shelf(&crate::resources::shelf(
+                self.store.drop_resource(&crate::resources::group_resource(
                     text(object, "spec.group"),
                     text(object, "spec.names.plural"),
                 ));
@@ -117,7 +117,7 @@ impl Core {
         removed
     }
 
-    /// Makes `new` what the object becomes: what may not change is as it was, the rest is completed and checked.
+    /// Completes and checks `new`: immutable fields keep their old values.
     fn change(
         &self,
         resource: &Resource,
@@ -142,7 +142,7 @@ impl Core {
                 *new = old.clone();
                 set(new, "spec.finalizers", finalizers);
             }
-            // Whoever binds a Pod says so in its status.
+            // A binding changes the status too.
             "binding" => {}
             _ if resource.has("status") => copy(old, new, "status"),
             _ => {}
@@ -155,7 +155,7 @@ impl Core {
         }
         if resource.group.is_empty() && resource.kind == "Pod" {
             copy(old, new, "status.qosClass");
-            // What the server filled in is not taken away by leaving it out.
+            // Fields that the server has set are kept if an update leaves them out.
             for key in ["serviceAccountName", "serviceAccount", "priority", "preemptionPolicy", "nodeName"] {
                 if at(new, "spec").get(key).is_none() {
                     copy(old, new, &format!("spec.{key}"));

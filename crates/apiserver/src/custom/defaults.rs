@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::value::at;
 
-/// Fills in the defaults of all fields that are not there. Null is nothing, unless the schema says that it may be there.
+/// Sets the defaults of missing fields. Null counts as missing, unless the schema has `nullable`.
 pub(crate) fn defaults(given: &Value, value: &mut Value) {
     match value {
         Value::Object(map) => {

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions themselves: what makes one invalid, and what the server says about one.
+//! CustomResourceDefinitions: validation and status.
 
 use serde_json::{Value, json};
 
@@ -8,10 +8,9 @@ use crate::moment;
 use crate::validate::{Errors, one_of};
 use crate::value::{at, items, set, text};
 
-/// What keeps a definition until the objects that it defines are gone.
+/// The finalizer that keeps a definition until its objects are deleted.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Checks a definition.
 pub(crate) fn definition(object: &Value, errors: &mut Errors) {
     let (group, plural) = (text(object, "spec.group"), text(object, "spec.names.plural"));
     let name = text(object, "metadata.name");
@@ -42,8 +41,8 @@ fn versions(versions: &[Value], errors: &mut Errors) {
         errors.push(FieldError::required("spec.versions", "must have at least one version"));
     } else if versions.iter().filter(|version| at(version, "storage") == true).count() != 1 {
         let why = "must have exactly one version marked as storage version";
-        let shown: Vec<_> = versions.iter().map(shown).collect();
-        errors.push(FieldError::invalid_shown("spec.versions", &format!("[{}]", shown.join(",")), why));
+        let rendered: Vec<_> = versions.iter().map(render_version).collect();
+        errors.push(FieldError::invalid_rendered("spec.versions", &format!("[{}]", rendered.join(",")), why));
     }
     for (index, version) in versions.iter().enumerate() {
         let schema = at(version, "schema.openAPIV3Schema");
@@ -51,7 +50,7 @@ fn versions(versions: &[Value], errors: &mut Errors) {
             errors.push(FieldError::required(format!("spec.versions[{index}].schema.openAPIV3Schema"), ""));
             continue;
         }
-        // The only schema there is belongs to all versions.
+        // With a single version, the path is that of the schema for all versions.
         let path = match versions.len() {
             1 => "spec.validation.openAPIV3Schema".to_owned(),
             _ => format!("spec.versions[{index}].schema.openAPIV3Schema"),
@@ -60,8 +59,8 @@ fn versions(versions: &[Value], errors: &mut Errors) {
     }
 }
 
-/// A version as the messages of the real server show it.
-fn shown(version: &Value) -> String {
+/// A version in the format of the real server's messages.
+fn render_version(version: &Value) -> String {
     let bool = |key: &str| at(version, key) == true;
     format!(
         "{{\"Name\":{},\"Served\":{},\"Storage\":{},\"Deprecated\":{},\"DeprecationWarning\":{},\"Schema\":null,\
@@ -74,13 +73,13 @@ fn shown(version: &Value) -> String {
     )
 }
 
-/// The status that a definition begins with.
+/// The initial status of a definition.
 pub(crate) fn new_status(definition: &Value) -> Value {
     let names = json!({"plural": "", "kind": ""});
     json!({"acceptedNames": names, "conditions": null, "storedVersions": stored_versions(definition)})
 }
 
-/// The status that a definition ought to have: accepted, as nothing here objects to names.
+/// The status of a definition: always accepted, because name conflicts are not checked.
 pub(crate) fn status(definition: &Value) -> Value {
     let mut status = at(definition, "status").clone();
     set(&mut status, "acceptedNames", at(definition, "spec.names").clone());
@@ -97,7 +96,7 @@ pub(crate) fn status(definition: &Value) -> Value {
     status
 }
 
-/// The versions in which objects may have been kept: those before, and the current one.
+/// The versions in which objects may be stored: previous ones, and the current one.
 fn stored_versions(definition: &Value) -> Vec<Value> {
     let mut versions = items(definition, "status.storedVersions").to_vec();
     let stored = items(definition, "spec.versions").iter().find(|version| at(version, "storage") == true);

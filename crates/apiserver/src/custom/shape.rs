@@ -1,4 +1,4 @@
-//! Structural schemas as shapes.
+//! Shapes of structural schemas.
 
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub(super) fn build(given: &Value) -> (Schema, Shape) {
     (schema, Shape::Type(root))
 }
 
-/// The built-in metadata, within a custom schema.
+/// The built-in metadata type, added to a custom schema.
 fn metadata(schema: &mut Schema) -> Shape {
     let builtin = Schema::builtin();
     let find = |name: &str| match builtin.named(name) {

@@ -1,4 +1,4 @@
-//! Whether a schema is structural: every field has a type.
+//! Checks that a schema is structural: every field has a type.
 
 use serde_json::{Value, json};
 

@@ -34,12 +34,12 @@ fn message(spec: Value) -> String {
 #[test]
 fn a_definition_makes_a_resource() {
     let widget = widget();
-    assert_eq!((widget.api_version().as_str(), &*widget.shelf), ("example.com/v1", "example.com/widgets"));
+    assert_eq!((widget.api_version().as_str(), &*widget.group_resource), ("example.com/v1", "example.com/widgets"));
     assert!(widget.has("status") && !widget.has("scale") && widget.namespaced);
 }
 
 #[test]
-fn unknown_fields_go_unless_they_are_to_be_kept() {
+fn unknown_fields_are_pruned_unless_they_are_preserved() {
     let widget = widget();
     let mut object = json!({"metadata": {"name": "w", "x": 1}, "spec": {"size": 1, "y": 2, "free": {"z": 3}}});
     let decoded = decode(widget.schema(), &widget.shape, &mut object).unwrap();
@@ -55,7 +55,7 @@ fn defaults_are_filled_in() {
 }
 
 #[test]
-fn what_is_wrong_is_said_as_the_real_server_says_it() {
+fn errors_have_the_words_of_the_real_server() {
     assert_eq!(message(json!({})), "Widget.example.com \"w\" is invalid: spec.size: Required value");
     assert_eq!(
         message(json!({"size": "x"})),

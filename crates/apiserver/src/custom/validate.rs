@@ -1,4 +1,4 @@
-//! Validation by structural schemas.
+//! Validation of custom objects by structural schemas.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,7 +9,7 @@ use crate::failure::FieldError;
 use crate::validate::Errors;
 use crate::value::{at, items, text};
 
-/// Checks an object against the schema of its version, or only its status.
+/// Validates an object against the schema of its version, or only its status.
 pub(crate) fn validate(custom: &Custom, object: &Value, subresource: &str, errors: &mut Errors) {
     let before = errors.len();
     let (given, replicas) = match subresource {
@@ -32,14 +32,14 @@ pub(crate) fn validate(custom: &Custom, object: &Value, subresource: &str, error
     }
 }
 
-/// What the scale subresource reads has to be a count.
+/// The fields that the scale subresource reads must be counts.
 fn scales(path: &str, object: &Value, errors: &mut Errors) {
     let found = at(object, path.trim_start_matches('.'));
     match (path.is_empty() || found.is_null(), found.as_i64()) {
         (true, _) => {}
         (false, None) => {
-            let (shown, kind) = (crate::patch::go(found), go_type(found));
-            let why = format!("{path} accessor error: {shown} is of the type {kind}, expected int64");
+            let (rendered, kind) = (crate::patch::go(found), go_type(found));
+            let why = format!("{path} accessor error: {rendered} is of the type {kind}, expected int64");
             errors.push(FieldError::invalid(path, &json!(0), &why));
         }
         (false, Some(count)) if count < 0 => {
@@ -180,7 +180,7 @@ fn strings(given: &Value, string: &str, path: &str, errors: &mut Errors) {
     let (value, length) = (json!(string), string.chars().count());
     let pattern = text(given, "pattern");
     let matches = || regex_lite::Regex::new(pattern).is_ok_and(|regex| regex.is_match(string));
-    // The first that is wrong is enough.
+    // Only the first error is reported.
     if let Some(most) = limit(given, "maxLength").filter(|&most| length > most) {
         errors.push(FieldError::too_long(path, most));
     } else if let Some(least) = limit(given, "minLength").filter(|&least| length < least) {
@@ -241,7 +241,7 @@ fn combined(given: &Value, value: &Value, path: &str, errors: &mut Errors) {
     }
     let mut none = |outcomes: Vec<Errors>, why: &str| {
         errors.push(FieldError::invalid("<nil>", &json!(""), &format!("\"{path}\" must {why}")));
-        // What would have made one fit.
+        // The errors of the first alternative.
         errors.extend(outcomes.into_iter().next().unwrap_or_default());
     };
     let any: Vec<_> = items(given, "anyOf").iter().map(wrong).collect();

@@ -1,4 +1,4 @@
-//! Which fields an object has, and which differ between two.
+//! The fields of an object, and those that differ between two objects.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::schema::{ListKind, MapKind, Schema, Shape};
 pub(super) fn key_step(keys: &[String], item: &Value) -> Step {
     let of = |key: &String| {
         let value = item.get(key).cloned().filter(|value| !value.is_null());
-        // The one key with a default in the built-in types.
+        // The only key with a default in the built-in types.
         let value = value.or_else(|| (key == "protocol").then(|| "TCP".into()));
         value.map(|value| (key.clone(), value))
     };
@@ -22,7 +22,7 @@ pub(super) fn value_step(item: &Value) -> Step {
     format!("v:{item}")
 }
 
-/// The fields that an applied configuration has an opinion about.
+/// The fields of an applied configuration.
 pub(super) fn fields_of(schema: &Schema, shape: &Shape, value: &Value) -> Fields {
     let mut fields = Fields::default();
     collect(schema, shape, value, &mut Vec::new(), &mut fields);
@@ -61,7 +61,7 @@ fn collect(schema: &Schema, shape: &Shape, value: &Value, path: &mut Vec<Step>, 
     }
 }
 
-/// Whether a value of this shape is owned as one.
+/// Whether a value of this shape has a single owner.
 pub(super) fn atomic(schema: &Schema, shape: &Shape) -> bool {
     match shape {
         Shape::Type(index) => schema.get(*index).is_some_and(|kind| kind.atomic),
@@ -94,7 +94,7 @@ pub(super) fn by_step<'a>(
     all
 }
 
-/// What was added or changed, and what was removed, between two objects.
+/// The fields that were added or changed, and those that were removed.
 pub(super) fn compare(schema: &Schema, shape: &Shape, old: &Value, new: &Value) -> (Fields, Fields) {
     let mut walk = Walk { schema, path: Vec::new(), changed: Fields::default(), removed: Fields::default() };
     walk.visit(shape, Some(old), Some(new));
@@ -146,7 +146,7 @@ impl Walk<'_> {
         for name in names {
             let inner = child(self.schema, shape, name);
             let (mut before, after) = (olds.get(name), news.get(name));
-            // Fields that are always there were there, with nothing to say, in an object that left them out.
+            // Fields that are always written have an empty value in an object that leaves them out.
             let empty = self.implied(shape, name, inner);
             if before.is_none() && old.is_some() {
                 before = empty.as_ref();

@@ -13,7 +13,7 @@ pub(crate) struct Fields(BTreeMap<Step, Node>);
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Node {
-    /// The path that ends here is in the set.
+    /// Whether the path that ends here is in the set.
     member: bool,
     below: Fields,
 }
@@ -82,7 +82,7 @@ impl Fields {
         all
     }
 
-    /// Whether something at the path or below it is in the set.
+    /// Whether the set has the path or one below it.
     pub(crate) fn reaches(&self, path: &[Step]) -> bool {
         match path {
             [] => true,
@@ -90,7 +90,7 @@ impl Fields {
         }
     }
 
-    /// Takes out what nobody owns: names and versions, and what else is named here.
+    /// Removes fields without owner, such as names and versions, and those in `more`.
     pub(crate) fn strip(&mut self, more: &[&str]) {
         for step in ["f:apiVersion", "f:kind"].iter().chain(more) {
             self.0.remove(*step);
@@ -142,7 +142,7 @@ const NEVER_OWNED: &[&str] = &[
     "f:deletionGracePeriodSeconds",
 ];
 
-/// A path the way conflicts name it: `.spec.containers[name="c"].image`.
+/// A path in the format of conflicts: `.spec.containers[name="c"].image`.
 pub(crate) fn display(path: &[Step]) -> String {
     let step = |step: &Step| match step.split_at_checked(2) {
         Some(("f:", name)) => format!(".{name}"),

@@ -1,4 +1,4 @@
-//! Merging an applied configuration into an object, and taking fields out again.
+//! Merges an applied configuration into an object, and removes fields.
 
 use std::collections::HashSet;
 
@@ -28,8 +28,8 @@ pub(super) fn merge(schema: &Schema, shape: &Shape, target: &mut Value, config: 
     }
 }
 
-/// Items of both have the order of the configuration; those of one only stay behind what they followed there, and what was there
-/// comes before what is new.
+/// Common items have the order of the configuration; others stay after the item that they followed, and existing items
+/// come before new ones.
 fn list(target: &mut Value, config: &[Value], step: impl Fn(&Value) -> Step, join: impl Fn(&mut Value, &Value)) {
     let old = match target.take() {
         Value::Array(items) => items,
@@ -42,7 +42,7 @@ fn list(target: &mut Value, config: &[Value], step: impl Fn(&Value) -> Step, joi
     let mut left = olds.iter().zip(&old).peekable();
     for (new, value) in news.iter().zip(config) {
         while let Some((step, kept)) = left.next_if(|(step, _)| shared.peek() != Some(step)) {
-            // What the configuration has elsewhere comes there.
+            // Items that the configuration has elsewhere are added there.
             if !given.contains(step) {
                 merged.push(kept.clone());
             }
@@ -61,7 +61,7 @@ fn list(target: &mut Value, config: &[Value], step: impl Fn(&Value) -> Step, joi
     *target = merged.into();
 }
 
-/// Takes what a path leads to out of an object.
+/// Removes the value at a path from an object.
 pub(super) fn remove(target: &mut Value, path: &[Step]) {
     let [first, rest @ ..] = path else { return };
     let Some((kind, text)) = first.split_at_checked(2) else { return };
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_tells_items_apart_is_worked_out_a_few_times_an_item_however_many_there_are() {
+    fn the_number_of_computed_steps_is_linear_in_the_number_of_items() {
         let count = 1000;
         let items = |numbers: std::ops::Range<i32>| numbers.map(|number| json!(number)).collect::<Vec<_>>();
         let (mut target, config) = (Value::Array(items(0..count)), items(count / 2..count + count / 2));

@@ -31,7 +31,7 @@ fn applied(live: &Value, config: Value, manager: &str, force: bool) -> Result<Va
 }
 
 #[test]
-fn who_creates_owns_what_was_said() {
+fn a_creator_owns_the_fields_of_the_object() {
     let mut pod = pod();
     record(Schema::builtin(), &shape(), &Value::Null, &mut pod, writer("me"));
     let expected = json!({
@@ -45,7 +45,7 @@ fn who_creates_owns_what_was_said() {
 }
 
 #[test]
-fn who_changes_a_field_takes_it_over() {
+fn a_writer_owns_the_fields_that_it_changes() {
     let mut old = pod();
     record(Schema::builtin(), &shape(), &Value::Null, &mut old, writer("a"));
     let mut new = old.clone();
@@ -56,7 +56,7 @@ fn who_changes_a_field_takes_it_over() {
 }
 
 #[test]
-fn applying_less_takes_away_what_was_applied_before() {
+fn applying_less_removes_fields_applied_before() {
     let config =
         |labels: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": labels}});
     let first = applied(&Value::Null, config(json!({"x": "1", "y": "1"})), "a", false).unwrap();
@@ -69,7 +69,7 @@ fn applying_less_takes_away_what_was_applied_before() {
 }
 
 #[test]
-fn a_conflict_names_the_other_and_the_field_and_can_be_forced() {
+fn a_conflict_names_the_manager_and_the_field_and_can_be_forced() {
     let mut live = pod();
     record(Schema::builtin(), &shape(), &Value::Null, &mut live, writer("a"));
     let config = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "j"}]}});
@@ -91,7 +91,7 @@ fn applying_the_same_again_changes_nothing() {
 }
 
 #[test]
-fn applied_items_have_the_order_of_the_configuration_between_those_that_were_there() {
+fn applied_items_have_the_order_of_the_configuration_among_existing_items() {
     let object = |finalizers: &str| {
         let list: Vec<_> = finalizers.split(' ').map(|name| format!("x/{name}")).collect();
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "finalizers": list}})

@@ -1,4 +1,4 @@
-//! Whether an applied configuration fits its type, in the words of the real server.
+//! Checks an applied configuration against its type, with the messages of the real server.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::fields::{Step, display};
 use crate::patch::go;
 use crate::schema::{ListKind, Schema, Shape, json_kind};
 
-/// Says what of a configuration its type does not have, or what is there twice.
+/// Reports fields that the type does not have, and duplicate items.
 pub(crate) fn check(schema: &Schema, shape: &Shape, config: &Value) -> Result<(), String> {
     let mut walk = Walk { schema, path: Vec::new(), wrong: Vec::new() };
     walk.visit(shape, config);
@@ -26,7 +26,7 @@ struct Walk<'a> {
     wrong: Vec<String>,
 }
 
-/// A step of the way to what is looked at.
+/// A step of the path to the current value.
 enum Place<'a> {
     Field(&'a str),
     Item(usize),
@@ -54,7 +54,7 @@ impl<'a> Walk<'a> {
                 }
             }
             (Shape::List(item, kind), Value::Array(items)) => self.list(item, kind, items),
-            // The real server prints what it found in a different way each time.
+            // The real server prints the value in a format that varies.
             (Shape::Type(_) | Shape::Map(..), other) => self.mismatch("map", &format!("&{{{}}}", go(other))),
             (Shape::List(..), other) => self.mismatch("list", &format!("&{{{}}}", go(other))),
             (Shape::Int32 | Shape::Int64 | Shape::Double, value) if !value.is_number() => {
@@ -76,7 +76,7 @@ impl<'a> Walk<'a> {
                 None if kind.open => {}
                 None => {
                     self.say(Some(Place::Field(name)), "field not declared in schema");
-                    // What comes after it is not looked at.
+                    // Fields after it are not checked.
                     break;
                 }
             }
@@ -87,7 +87,7 @@ impl<'a> Walk<'a> {
         let step: &dyn Fn(&Value) -> Step = match kind {
             ListKind::Keyed(keys) => &|item| key_step(keys, item),
             ListKind::Set => &value_step,
-            // An item is told from the others by its place, so none is there twice.
+            // Items of atomic lists are identified by their index, so there are no duplicates.
             ListKind::Atomic => {
                 for (index, value) in items.iter().enumerate() {
                     self.below(Place::Item(index), item, value);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_type_does_not_have_is_named_by_its_path() {
+    fn unknown_fields_are_reported_with_their_path() {
         assert_eq!(wrong(json!({"dat": {}})), ".dat: field not declared in schema");
         let port = json!({"spec": {"ports": [{"port": "eighty"}]}});
         let message = ".spec.ports[port=\"eighty\",protocol=\"TCP\"].port: expected numeric (int or float), got string";
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_twice_is_named_by_its_key() {
+    fn duplicate_items_are_reported_with_their_key() {
         let ports = json!({"spec": {"ports": [{"port": 81}, {"port": 81, "name": "x"}]}});
         assert_eq!(wrong(ports), ".spec.ports: duplicate entries for key [port=81,protocol=\"TCP\"]");
     }

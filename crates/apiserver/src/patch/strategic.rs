@@ -33,8 +33,8 @@ fn object(
         }
         Some("merge") | None => {}
         Some(other) => {
-            let shown = super::go(&Value::Object(patch.clone()));
-            return Err(Failure::new(500, "", format!("unknown patch type: {other} in map: {shown}")));
+            let rendered = super::go(&Value::Object(patch.clone()));
+            return Err(Failure::new(500, "", format!("unknown patch type: {other} in map: {rendered}")));
         }
     }
     if let Some(kept) = patch.get("$retainKeys").and_then(Value::as_array) {
@@ -51,7 +51,7 @@ fn object(
             continue;
         }
         if let Some(of) = key.strip_prefix("$setElementOrder/") {
-            // The order is put right after the list was merged.
+            // The order is set after the list was merged.
             if !patch.contains_key(of) {
                 let before = list_at(target, of);
                 order(&field(schema, shape, of), target.get_mut(of), value, &before);
@@ -110,7 +110,7 @@ fn one(schema: &Schema, shape: &Shape, place: &mut Value, patch: &Value) -> Resu
 }
 
 fn list(schema: &Schema, item: &Shape, keys: &[String], place: &mut Value, patches: &[Value]) -> Result<(), Failure> {
-    // A list is merged by its first key, whatever else tells its items apart.
+    // A list is merged by its first key, even if several identify its items.
     let key = keys.first().map(String::as_str).unwrap_or_default();
     let before = place.as_array().cloned().unwrap_or_default();
     let mut items = before.clone();
@@ -142,8 +142,8 @@ fn list(schema: &Schema, item: &Shape, keys: &[String], place: &mut Value, patch
     Ok(())
 }
 
-/// Puts the items that are named into the order in which they are named. The others stay before those that they preceded; what
-/// was not there before comes as early as it can.
+/// Puts the named items into the order in which they are named. The others stay before the items that they preceded;
+/// new ones come as early as possible.
 fn arrange(items: &mut Vec<Value>, named: &[Value], before: &[Value], key: Option<&str>) {
     let same = |a: &Value, b: &Value| match key {
         Some(key) => a.get(key) == b.get(key),
@@ -167,7 +167,7 @@ fn arrange(items: &mut Vec<Value>, named: &[Value], before: &[Value], key: Optio
     items.extend(others);
 }
 
-/// What is patched has to be named in the order that is given for the list, in that order.
+/// The patched items must be in the order of `$setElementOrder`.
 fn in_order(shape: &Shape, items: &[Value], order: &Value) -> Result<(), Failure> {
     let id = |item: &Value| match shape {
         Shape::List(_, ListKind::Keyed(keys)) => keys.first().and_then(|key| item.get(key)).cloned(),
@@ -183,7 +183,7 @@ fn in_order(shape: &Shape, items: &[Value], order: &Value) -> Result<(), Failure
     Err(Failure::new(500, "", why))
 }
 
-/// Arranges a list that is a field of a patched object.
+/// Orders a list that is a field of a patched object.
 fn order(shape: &Shape, place: Option<&mut Value>, named: &Value, before: &[Value]) {
     let (Some(Value::Array(items)), Some(named)) = (place, named.as_array()) else { return };
     let key = match shape {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_grow_and_shrink_and_order_is_kept() {
+    fn sets_can_grow_and_shrink_and_keep_their_order() {
         let pod =
             json!({"metadata": {"finalizers": ["a/b", "c/d"]}, "spec": {"containers": [{"name": "a"}, {"name": "b"}]}});
         let patch = json!({
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_comes_before_what_was_there() {
+    fn new_items_come_before_existing_ones() {
         let pod = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}]}});
         let patch = json!({"spec": {"containers": [{"name": "n"}, {"name": "b", "image": "1"}]}});
         let expected = json!({"spec": {"containers": [{"name": "n"}, {"name": "a"}, {"name": "b", "image": "1"}]}});

@@ -1,6 +1,6 @@
-//! The rows: every built-in resource, and what is asked without being kept.
+//! The rows: all built-in resources, and those that are answered without being stored.
 
-use super::{Row, Rules, twin};
+use super::{Row, Rules, alias};
 use crate::defaults;
 use crate::names::NameRule;
 use crate::table::columns;
@@ -28,13 +28,12 @@ const ROW: Row = Row {
     fields: &[],
     unconditional: true,
     returns_deleted: false,
-    twin: None,
+    alias: None,
     rules: PLAIN,
 };
 const RBAC: Row = Row { group: "rbac.authorization.k8s.io", package: "rbac.v1", names: NameRule::PathSegment, ..ROW };
 const APPS: Row = Row { group: "apps", package: "apps.v1", categories: &["all"], generation: true, ..ROW };
 
-/// Every built-in resource.
 pub(crate) static ROWS: &[Row] = &[
     Row {
         plural: "configmaps",
@@ -75,7 +74,7 @@ pub(crate) static ROWS: &[Row] = &[
         kind: "Event",
         short: &["ev"],
         fields: &["reason", "type"],
-        twin: Some(&twin::EVENTS),
+        alias: Some(&alias::EVENTS),
         rules: Rules { validate: validate::new_event, columns: columns::EVENT, ..PLAIN },
         ..ROW
     },
@@ -331,7 +330,7 @@ pub(crate) static ROWS: &[Row] = &[
     },
 ];
 
-/// Resources that are made and not kept, as they ask or order something: group, plural, kind, whether they are in a namespace.
+/// Resources that are not stored, such as reviews and evictions: group, plural, kind, whether they are namespaced.
 pub(crate) static QUESTIONS: &[(&str, &str, &str, bool)] = &[
     ("", "bindings", "Binding", true),
     ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview", false),
@@ -342,5 +341,5 @@ pub(crate) static QUESTIONS: &[(&str, &str, &str, bool)] = &[
     ("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview", false),
 ];
 
-/// The rules of resources that have none.
+/// The rules of custom resources: none.
 pub(crate) static CUSTOM_RULES: Rules = PLAIN;

@@ -1,23 +1,23 @@
-//! Objects as clients send them: fields of the right types, and which fields nobody knows.
+//! Decodes objects of clients: checks the types of fields and removes unknown ones.
 
 use serde_json::Value;
 
 use super::{Schema, Shape};
 use crate::path::Path;
 
-/// What was found on the way.
+/// The findings of decoding.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Decoded {
-    /// Paths of the fields that the type does not have; they were taken out.
+    /// Paths of the unknown fields, which were removed.
     pub(crate) unknown: Vec<String>,
 }
 
-/// Checks the types of all fields and takes unknown ones out, or says what cannot be read.
+/// Checks the types of all fields and removes unknown ones. Fails with the message for a field of the wrong type.
 pub(crate) fn decode(schema: &Schema, shape: &Shape, value: &mut Value) -> Result<Decoded, String> {
     visit(schema, shape, value, false)
 }
 
-/// The same for what has been read already, with the messages that there are for that.
+/// The same for the result of a patch, which has other messages.
 pub(crate) fn restore(schema: &Schema, shape: &Shape, value: &mut Value) -> Result<Decoded, String> {
     visit(schema, shape, value, true)
 }
@@ -42,7 +42,7 @@ impl Walk<'_> {
     /// Visits a value; `owner` is the type that has the field.
     fn visit(&mut self, shape: &Shape, value: &mut Value, owner: &str, path: &Path<'_>) -> Result<(), String> {
         let scalar = matches!(shape, Shape::Text | Shape::Int64 | Shape::Double | Shape::Bool);
-        // Metadata is of a built-in type everywhere.
+        // Metadata has a built-in type in all schemas.
         let elsewhere = self.schema.lenient && scalar && !path.is_below("metadata");
         if value.is_null() || elsewhere {
             return Ok(());
@@ -154,7 +154,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The name that the messages of the real server have for a type.
+    /// The name of a type in messages of the real server.
     fn go_name(&self, shape: &Shape) -> String {
         match shape {
             Shape::Text | Shape::Quantity => "string".into(),
@@ -176,7 +176,7 @@ impl Walk<'_> {
     }
 }
 
-/// What the messages of the real server call a JSON value.
+/// The name of a JSON type in messages of the real server.
 pub(crate) fn json_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -201,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_named_and_taken_out() {
+    fn unknown_fields_are_reported_and_removed() {
         let (value, result) = pod(json!({"spec": {"containers": [{"name": "c", "imag": "x"}]}, "x": 1}));
         assert_eq!(result.unwrap().unknown, ["spec.containers[0].imag", "x"]);
         assert_eq!(value, json!({"spec": {"containers": [{"name": "c"}]}}));
     }
 
     #[test]
-    fn a_field_of_the_wrong_type_is_named() {
+    fn a_field_of_the_wrong_type_is_named_in_the_error() {
         let (_, result) = pod(json!({"spec": {"containers": [{"ports": [{"containerPort": "80"}]}]}}));
         let message = "json: cannot unmarshal string into Go struct field ContainerPort.spec.containers.ports.containerPort of type int32";
         assert_eq!(result.unwrap_err(), message);

@@ -1,10 +1,10 @@
-//! The one form of an object: without what says nothing, with what is always said.
+//! Normalises objects: removes empty fields, and adds those that are always present.
 
 use serde_json::{Map, Value};
 
 use super::{Field, Schema, Shape, Type};
 
-/// Switches that are off when they are not there.
+/// Booleans for which false is the same as missing.
 const OFF: &[&str] = &[
     "hostNetwork",
     "hostPID",
@@ -19,7 +19,7 @@ const OFF: &[&str] = &[
     "insecureSkipTLSVerify",
 ];
 
-/// Numbers that are nothing when they are zero.
+/// Numbers for which zero is the same as missing.
 const ZERO: &[&str] = &[
     "generation",
     "observedGeneration",
@@ -36,29 +36,29 @@ const ZERO: &[&str] = &[
     "weight",
 ];
 
-/// Texts that may be empty and still say something.
+/// Strings for which empty differs from missing.
 const EMPTY: &[(&str, &str)] = &[("EndpointPort", "name"), ("HostPathVolumeSource", "type")];
 
-/// What a workload selects by has no default.
+/// Selectors of workloads have no default.
 const NULL: &[(&str, &str)] =
     &[("DaemonSetSpec", "selector"), ("DeploymentSpec", "selector"), ("ReplicaSetSpec", "selector")];
 
-/// Brings an object of a built-in type into the form in which the real server would store and send it.
+/// Brings an object of a built-in type into the form in which the real server stores and sends it.
 pub(crate) fn normalise(schema: &Schema, shape: &Shape, value: &mut Value) {
     match (shape, value) {
         (Shape::Type(index), Value::Object(map)) => {
             let Some(kind) = schema.get(*index) else { return };
-            // What is there is looked at, not what might be: most types have many fields of which objects have few.
+            // Iterates over the present fields: most types have many fields of which objects have few.
             map.retain(|name, value| {
                 let Some(field) = kind.field(name) else { return true };
                 normalise(schema, &field.shape, value);
-                !says_nothing(kind, field, value)
+                !is_default(kind, field, value)
             });
             for field in kind.fields.iter().filter(|field| field.always) {
                 if !map.contains_key(&field.name) {
                     let null = NULL.contains(&(kind.short(), field.name.as_str()));
-                    let nothing = if null { Value::Null } else { nothing(schema, &field.shape) };
-                    map.insert(field.name.clone(), nothing);
+                    let empty = if null { Value::Null } else { empty_value(schema, &field.shape) };
+                    map.insert(field.name.clone(), empty);
                 }
             }
         }
@@ -72,7 +72,7 @@ pub(crate) fn normalise(schema: &Schema, shape: &Shape, value: &mut Value) {
     }
 }
 
-fn says_nothing(kind: &Type, field: &Field, value: &Value) -> bool {
+fn is_default(kind: &Type, field: &Field, value: &Value) -> bool {
     match value {
         Value::Null => true,
         _ if field.always => false,
@@ -87,7 +87,7 @@ fn says_nothing(kind: &Type, field: &Field, value: &Value) -> bool {
     }
 }
 
-fn nothing(schema: &Schema, shape: &Shape) -> Value {
+fn empty_value(schema: &Schema, shape: &Shape) -> Value {
     match shape {
         Shape::Text | Shape::Quantity => "".into(),
         Shape::Int32 | Shape::Int64 | Shape::Double | Shape::IntOrText => 0.into(),
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_says_nothing_goes_and_what_is_always_said_comes() {
+    fn empty_fields_are_removed_and_required_ones_added() {
         let schema = Schema::builtin();
         let mut value = json!({
             "metadata": {"name": "a", "labels": {}, "generateName": ""},

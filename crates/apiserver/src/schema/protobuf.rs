@@ -1,16 +1,16 @@
-//! Objects in protobuf, as `kubectl create` and typed Go clients send them.
+//! Decodes objects in protobuf, as `kubectl create` and typed Go clients send them.
 
 use base64::Engine as _;
 use serde_json::{Map, Value};
 
 use super::{Schema, Shape};
 
-/// What every such body begins with.
+/// The prefix of each body.
 const MAGIC: &[u8] = b"k8s\0";
-/// Messages in messages, at most.
-const DEPTH: usize = 64;
+/// Maximum nesting of messages.
+const MAX_DEPTH: usize = 64;
 
-/// Reads a body: the object with its `kind` and `apiVersion`, or nothing when it is not one.
+/// Decodes a body into an object with `kind` and `apiVersion`; `None` if it is invalid.
 pub(crate) fn from_protobuf(schema: &Schema, shape_of: impl Fn(&str, &str) -> Shape, body: &[u8]) -> Option<Value> {
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     for field in fields(body.strip_prefix(MAGIC)?) {
@@ -29,7 +29,7 @@ pub(crate) fn from_protobuf(schema: &Schema, shape_of: impl Fn(&str, &str) -> Sh
         }
     }
     let mut object = Value::Object(Map::new());
-    message(schema, &shape_of(&api_version, &kind), raw, &mut object, DEPTH)?;
+    message(schema, &shape_of(&api_version, &kind), raw, &mut object, MAX_DEPTH)?;
     crate::value::set(&mut object, "apiVersion", api_version);
     crate::value::set(&mut object, "kind", kind);
     Some(object)
@@ -40,7 +40,7 @@ enum Wire<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message; none of them once one is broken.
+/// The fields of a message; `None` at the first invalid one.
 fn fields(mut bytes: &[u8]) -> impl Iterator<Item = Option<(u32, Wire<'_>)>> {
     std::iter::from_fn(move || {
         if bytes.is_empty() {
@@ -165,7 +165,7 @@ fn value(schema: &Schema, shape: &Shape, wire: Wire<'_>, depth: usize) -> Option
             Some(seconds) => crate::moment::rfc3339(seconds).into(),
             None => Value::Null,
         },
-        // What clients wrap is JSON.
+        // Raw extensions contain JSON.
         (Shape::Any, Wire::Bytes(inner)) => {
             string(inner, 1).and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
         }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_map_is_read_and_nothing_else_breaks_it() {
+    fn a_config_map_is_decoded_and_truncated_input_does_not_panic() {
         let inner = b"\x0a\x03\x0a\x01a\x12\x06\x0a\x01k\x12\x01v";
         let mut body = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12".to_vec();
         body.push(u8::try_from(inner.len()).unwrap());
@@ -202,7 +202,7 @@ mod tests {
         let expected = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
         assert_eq!(config_map(&body), Some(expected));
         for end in 0..body.len() {
-            // Whatever is cut off, it is read or refused.
+            // A truncated body is decoded or rejected.
             let _ = config_map(&body[..end]);
         }
         assert_eq!(config_map(b"{}"), None);

@@ -1,11 +1,11 @@
-//! Label selectors as text, and what is wrong with them in the words of the real server.
+//! Parses label selectors, with the error messages of the real server.
 
 use super::Test;
 use crate::names;
 
 const OPERATORS: [&str; 7] = ["in", "notin", "=", "==", "!=", ">", "<"];
 
-/// Reads requirements separated by commas.
+/// Parses requirements separated by commas.
 pub(super) fn requirements(text: &str) -> Result<Vec<(String, Test)>, String> {
     let mut words = Words { words: words(text), at: 0 };
     let mut all = Vec::new();
@@ -30,7 +30,7 @@ pub(super) fn requirements(text: &str) -> Result<Vec<(String, Test)>, String> {
     }
 }
 
-/// The words of a selector: operators, parentheses, commas, and what is between them.
+/// The tokens of a selector: operators, parentheses, commas, and names and values.
 fn words(text: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
@@ -58,7 +58,7 @@ struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// The next word; the empty one is the end.
+    /// The next token; empty at the end.
     fn peek(&self) -> &'a str {
         self.words.get(self.at).copied().unwrap_or_default()
     }
@@ -130,7 +130,7 @@ fn exact(words: &mut Words<'_>) -> Result<String, String> {
     }
 }
 
-/// Values in parentheses.
+/// The values in parentheses after `in` and `notin`.
 fn set(words: &mut Words<'_>) -> Result<Vec<String>, String> {
     match words.take() {
         "(" => {}
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_a_selector_is_said_with_what_was_expected() {
+    fn an_error_says_what_was_expected() {
         for (text, message) in [
             ("app===x", "unable to parse requirement: found '=', expected: identifier"),
             ("app in x", "unable to parse requirement: found 'x' expected: '('"),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_do_not_matter_and_values_may_be_empty() {
+    fn blanks_are_ignored_and_values_may_be_empty() {
         let own = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
         assert_eq!(requirements(" a  in ( b ,c ) "), Ok(vec![("a".into(), Test::In(own(&["b", "c"])))]));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Answers, in the form that was asked for.
+//! Responses in the requested format.
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, WARNING};
@@ -16,7 +16,7 @@ const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// The forms in which objects can be had.
+/// The formats of objects in responses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Form {
     Plain,
@@ -24,7 +24,7 @@ pub(super) enum Form {
     Metadata,
 }
 
-/// The best form among those that are accepted.
+/// The best of the accepted formats.
 pub(super) fn form(asked: &Asked) -> Result<Form, Failure> {
     let accept = asked.header(ACCEPT);
     if accept.is_empty() {
@@ -54,7 +54,7 @@ pub(super) fn form(asked: &Asked) -> Result<Form, Failure> {
     })
 }
 
-/// The answer as YAML, if the client prefers that.
+/// The response as YAML, if the client prefers that.
 pub(super) fn in_media(accept: &str, response: Response<Body>) -> Response<Body> {
     let media = accept.split(',').map(|range| range.split(';').next().unwrap_or_default().trim());
     let wanted = media.into_iter().find(|media| [JSON, YAML, "application/*", "*/*"].contains(media));
@@ -71,7 +71,7 @@ pub(super) fn in_media(accept: &str, response: Response<Body>) -> Response<Body>
 
 fn yaml(value: &Value) -> String {
     let options = serde_saphyr::ser_options! { compact_list_indent: true };
-    // Values of JSON can all be written.
+    // JSON values can always be written as YAML.
     serde_saphyr::to_string_with_options(value, options).unwrap_or_default()
 }
 
@@ -94,7 +94,7 @@ pub(super) fn bytes(code: u16, content_type: &'static str, body: impl Into<Bytes
     response
 }
 
-/// What is said about paths that lead nowhere.
+/// The response for unknown paths.
 pub(super) fn page_not_found() -> Response<Body> {
     plain(404, "404 page not found\n")
 }
@@ -117,7 +117,7 @@ pub(super) fn failure(failure: &Failure) -> Response<Body> {
     response
 }
 
-/// An object in the form that was asked for.
+/// An object in the requested format.
 pub(super) fn object(asked: &Asked, resource: &Resource, code: u16, object: &Value) -> Result<Response<Body>, Failure> {
     Ok(match form(asked)? {
         Form::Plain => json(code, object),
@@ -129,11 +129,11 @@ pub(super) fn object(asked: &Asked, resource: &Resource, code: u16, object: &Val
     })
 }
 
-/// What came of a write, in the form that was asked for, with what there is to be warned of.
+/// The result of a write in the requested format, with warnings as headers.
 pub(super) fn written(asked: &Asked, resource: &Resource, written: &Written) -> Result<Response<Body>, Failure> {
     let code = if written.created { 201 } else { 200 };
     let mut response = match &written.kept {
-        // It has been written out once already.
+        // Already encoded for the store.
         Some(kept) if form(asked)? == Form::Plain => bytes(code, JSON, kept.clone()),
         _ => object(asked, resource, code, &written.object)?,
     };
@@ -146,7 +146,7 @@ pub(super) fn written(asked: &Asked, resource: &Resource, written: &Written) -> 
     Ok(response)
 }
 
-/// An object of a watch in the form that was asked for; `first` objects of a table bring its columns.
+/// An object of a watch in the requested format; the `first` table has the column definitions.
 pub(super) fn watched(asked: &Asked, form: Form, resource: &Resource, object: &Value, first: bool) -> Value {
     match form {
         Form::Plain => object.clone(),
@@ -164,7 +164,7 @@ pub(super) fn watched(asked: &Asked, form: Form, resource: &Resource, object: &V
     }
 }
 
-/// A list in the form that was asked for.
+/// A list in the requested format.
 pub(super) fn list(
     state: &State,
     asked: &Asked,
@@ -180,7 +180,7 @@ pub(super) fn list(
             let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": listed.metadata(), "items": items});
             Ok(json(200, &list))
         }
-        Form::Plain if resource.twin.is_some() => {
+        Form::Plain if resource.alias.is_some() => {
             let (kind, version) = (&resource.list_kind, resource.api_version());
             let mut items = values();
             items.iter_mut().for_each(bare);
@@ -190,7 +190,7 @@ pub(super) fn list(
     }
 }
 
-/// An item of a built-in list, which does not say what it is: the list does.
+/// An item of a built-in list has no `kind` and `apiVersion`: the list implies them.
 pub(super) fn bare(item: &mut Value) {
     crate::value::remove(item, "kind");
     crate::value::remove(item, "apiVersion");
@@ -207,7 +207,7 @@ fn plain_list(resource: &Resource, listed: &crate::core::Listed) -> Vec<u8> {
     let (kind, version) = (&resource.list_kind, resource.api_version());
     let head = format!("{{\"kind\":{kind:?},\"apiVersion\":{version:?},\"metadata\":{metadata},\"items\":[");
     body.extend_from_slice(head.as_bytes());
-    // Items of built-in lists do not say what they are: the list does.
+    // Items of built-in lists have no `kind` and `apiVersion`: the list implies them.
     let prefix = match &resource.custom {
         None => format!("{{\"kind\":{:?},\"apiVersion\":{:?},", resource.kind, resource.api_version()),
         Some(custom) => format!("{{\"kind\":{:?},\"apiVersion\":{:?},", resource.kind, custom.stored),

@@ -1,4 +1,4 @@
-//! Whether the backends of APIServices answer: their `Available` condition.
+//! Checks the backends of APIServices, and sets their `Available` condition.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,26 +12,26 @@ use crate::failure::Failure;
 use crate::value::{at, items, set, text};
 
 const GROUP: &str = "apiregistration.k8s.io";
-/// How often backends are asked.
-const EVERY: Duration = Duration::from_secs(5);
+/// Interval of the checks.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Keeps the conditions until the server ends.
+/// Updates the conditions until the server stops.
 pub(crate) async fn run(state: Arc<State>) {
     let core = &state.core;
     let mut ending = state.ending.clone();
-    let mut services = core.store.subscribe(&crate::resources::shelf("", "services"));
-    let mut registered = core.store.subscribe(&crate::resources::shelf(GROUP, "apiservices"));
+    let mut services = core.store.subscribe(&crate::resources::group_resource("", "services"));
+    let mut registered = core.store.subscribe(&crate::resources::group_resource(GROUP, "apiservices"));
     loop {
         services.mark_unchanged();
         registered.mark_unchanged();
         let remote = state.backends.services(core);
         for service in remote.iter() {
             let condition = check(&state, service).await;
-            if let Err(failure) = tell(&state, service, &condition) {
-                tracing::debug!(%failure, "an APIService will be looked at again");
+            if let Err(failure) = set_condition(&state, service, &condition) {
+                tracing::debug!(%failure, "cannot update the status of an APIService, retrying");
             }
         }
-        let again = Instant::now() + EVERY;
+        let again = Instant::now() + CHECK_INTERVAL;
         tokio::select! {
             result = registered.changed() => if result.is_err() { return },
             result = services.changed(), if !remote.is_empty() => if result.is_err() { return },
@@ -62,10 +62,10 @@ async fn check(state: &State, service: &Value) -> Value {
     }
 }
 
-/// Writes the condition if it says something new.
-fn tell(state: &State, service: &Value, condition: &Value) -> Result<(), Failure> {
-    let said = items(service, "status.conditions").iter().find(|said| text(said, "type") == "Available");
-    let same = |key: &str| said.is_some_and(|said| at(said, key) == at(condition, key));
+/// Writes the condition if it differs.
+fn set_condition(state: &State, service: &Value, condition: &Value) -> Result<(), Failure> {
+    let current = items(service, "status.conditions").iter().find(|current| text(current, "type") == "Available");
+    let same = |key: &str| current.is_some_and(|current| at(current, key) == at(condition, key));
     if condition.is_null() || ["status", "reason", "message"].into_iter().all(same) {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! The bodies of answers.
+//! Bodies of responses: complete, streamed or forwarded.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use http_body::Frame;
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
-/// All at once, bit by bit, or what somebody else sends.
+/// A complete body, a stream, or the body of a backend's response.
 pub(crate) enum Body {
     Full(Bytes),
     Stream(mpsc::Receiver<Vec<Bytes>>, std::vec::IntoIter<Bytes>),
@@ -17,7 +17,7 @@ pub(crate) enum Body {
 }
 
 impl Body {
-    /// What comes through a channel, as it comes.
+    /// Sends what a channel receives.
     pub(super) fn stream(batches: mpsc::Receiver<Vec<Bytes>>) -> Self {
         Self::Stream(batches, Vec::new().into_iter())
     }
@@ -65,5 +65,5 @@ impl http_body::Body for Body {
     }
 }
 
-/// Nothing goes wrong on the way to an answer: failures are answers.
+/// Errors are responses, so the service itself never fails.
 pub(crate) type Never = Infallible;

@@ -1,4 +1,4 @@
-//! What there is: groups, versions, resources, and how the server is.
+//! Discovery: groups, versions and resources; health and version of the server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::resources::{QUESTIONS, Resource};
 use crate::value::text;
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-/// The Kubernetes whose behaviour this follows.
+/// The Kubernetes version whose behaviour is implemented.
 pub(crate) const VERSION: &str = "v1.36.3";
 
 pub(super) async fn path(state: &State, asked: &Asked) -> Result<Response<Body>, Failure> {
@@ -80,7 +80,7 @@ pub(super) async fn path(state: &State, asked: &Asked) -> Result<Response<Body>,
     Ok(answer::json(200, &value))
 }
 
-/// Groups with their versions, the preferred first.
+/// Groups with their versions, the preferred one first.
 fn groups(registry: &Registry) -> BTreeMap<String, Vec<String>> {
     let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let named = registry.resources.values().map(|resource| (resource.group.clone(), resource.version.clone()));
@@ -117,7 +117,7 @@ fn of_version<'a>(registry: &'a Registry, group: &'a str, version: &'a str) -> i
     registry.resources.values().filter(move |resource| resource.group == group && resource.version == version)
 }
 
-/// What a subresource is: its kind, where that is from, and its verbs.
+/// Kind, group, version and verbs of a subresource.
 fn subresource(resource: &Resource, name: &str) -> (String, &'static str, &'static str, &'static [&'static str]) {
     match name {
         "binding" => ("Binding".to_owned(), "", "", &["create"]),
@@ -177,7 +177,7 @@ fn resources(registry: &Registry, group: &str, version: &str) -> Result<Value, F
     Ok(list)
 }
 
-/// Everything at once, as clients of today ask for it.
+/// Aggregated discovery: everything in one document.
 fn aggregate(registry: &Registry, core: bool, foreign: Vec<Value>) -> Response<Body> {
     let mut list = Vec::new();
     for (group, versions) in groups(registry).iter().filter(|(group, _)| group.is_empty() == core) {

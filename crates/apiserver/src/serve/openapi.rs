@@ -1,4 +1,4 @@
-//! The API described by itself, as OpenAPI: what `kubectl apply` and `kubectl explain` ask for.
+//! OpenAPI documents for `kubectl apply` and `kubectl explain`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::schema::{ListKind, MapKind, Schema, Shape};
 
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// The older form, all in one: in JSON, or, for clients that take nothing else, a document in protobuf that describes nothing.
+/// OpenAPI v2 in JSON; for clients that accept only protobuf, an empty document.
 pub(super) fn v2(registry: &Registry, asked: &Asked) -> Result<Response<Body>, Failure> {
     let accept = asked.header(ACCEPT);
     if accept.is_empty() || accept.contains("application/json") || accept.contains("*/*") {
@@ -28,13 +28,13 @@ pub(super) fn v2(registry: &Registry, asked: &Asked) -> Result<Response<Body>, F
         ));
     }
     if accept.contains("proto-openapi.spec.v2") {
-        return Ok(answer::bytes(200, PROTOBUF, nothing_in_protobuf()));
+        return Ok(answer::bytes(200, PROTOBUF, empty_protobuf()));
     }
     Err(Failure::new(406, "NotAcceptable", "only the following media types are accepted: application/json"))
 }
 
-/// A document with a title and a version: fields 1 (`swagger`), 2 (`info`) and 8 (`paths`) of the message.
-fn nothing_in_protobuf() -> Vec<u8> {
+/// A document with title and version: fields 1 (`swagger`), 2 (`info`) and 8 (`paths`) of the message.
+fn empty_protobuf() -> Vec<u8> {
     let field = |number: u8, content: &[u8]| {
         let length = u8::try_from(content.len()).unwrap_or(u8::MAX);
         [&[number << 3 | 2, length], content].concat()
@@ -43,7 +43,7 @@ fn nothing_in_protobuf() -> Vec<u8> {
     [field(1, b"2.0"), field(2, &info), field(8, b"")].concat()
 }
 
-/// Where the types are in the newer form, and in the older one.
+/// Prefixes of references to types, in v3 and in v2.
 const SCHEMAS: &str = "#/components/schemas/";
 const DEFINITIONS: &str = "#/definitions/";
 
@@ -54,7 +54,7 @@ pub(super) fn v3(registry: &Registry, path: &[&str]) -> Result<Response<Body>, F
         let paths: Map<_, _> = versions
             .into_iter()
             .map(|path| {
-                // The hash lets clients keep what they have read.
+                // The hash lets clients cache the document.
                 let url = format!("/openapi/v3/{path}?hash={:016X}", hash(registry, &path));
                 (path, json!({"serverRelativeURL": url}))
             })
@@ -103,7 +103,7 @@ fn document(resources: &[Arc<Resource>]) -> Value {
     })
 }
 
-/// The operations and the types of resources; `at` is where references lead.
+/// The operations and types of resources; `at` is the prefix of references.
 fn described(resources: &[Arc<Resource>], at: &str) -> (Map<String, Value>, Map<String, Value>) {
     let (mut paths, mut schemas) = (Map::new(), Map::new());
     for resource in resources {
@@ -179,7 +179,7 @@ fn full_name(name: &str) -> String {
     }
 }
 
-/// Adds a type and all that it refers to.
+/// Adds a type and all types that it refers to.
 fn types(at: &str, shape: &Shape, schemas: &mut Map<String, Value>) {
     match shape {
         Shape::Type(index) => {
@@ -227,7 +227,7 @@ fn describe(at: &str, shape: &Shape) -> Value {
         Shape::Any => json!({"type": "object"}),
         Shape::Type(index) => {
             match Schema::builtin().get(*index).map(|kind| format!("{at}{}", full_name(&kind.name))) {
-                // References with a default beside them come wrapped; the older form knows no such thing.
+                // References with a default are wrapped in v3; v2 has no such form.
                 Some(reference) if at == SCHEMAS => json!({"allOf": [{"$ref": reference}]}),
                 Some(reference) => json!({"$ref": reference}),
                 None => json!({"type": "object"}),

@@ -1,4 +1,4 @@
-//! APIServices: requests for their groups go to the backend that serves them.
+//! Forwards requests for the groups of APIServices to their backends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,14 +24,14 @@ use crate::failure::Failure;
 use crate::tls;
 use crate::value::{at, items, text};
 
-/// Where a group is served.
+/// The backend of a group and version.
 #[derive(Clone)]
 pub(crate) struct Backend {
     pub(crate) group: String,
     pub(crate) version: String,
     service: String,
     url: Option<Uri>,
-    /// PEM, in base64; empty to trust anybody.
+    /// PEM in base64; empty to accept any certificate.
     ca: String,
     insecure: bool,
     identity: Arc<Identity>,
@@ -39,15 +39,15 @@ pub(crate) struct Backend {
 
 /// The addresses of the Services behind APIServices.
 pub(crate) struct Backends {
-    /// What the server shows them.
+    /// Client certificate of the server.
     identity: Arc<Identity>,
     addresses: Mutex<BTreeMap<String, Uri>>,
-    /// The APIServices that are served elsewhere, read again when they change.
+    /// The APIServices with backends, read again when they change.
     services: Mutex<(u64, Arc<Vec<Value>>)>,
     moved: Notify,
 }
 
-const SHELF: &str = "apiregistration.k8s.io/apiservices";
+const API_SERVICES: &str = "apiregistration.k8s.io/apiservices";
 
 impl Backends {
     pub(crate) fn new(identity: Identity) -> Self {
@@ -55,7 +55,7 @@ impl Backends {
         Self { identity: Arc::new(identity), addresses, services, moved }
     }
 
-    /// Says where a Service (`namespace/name`) is reached.
+    /// Sets the address of a Service (`namespace/name`).
     pub(crate) fn set(&self, service: &str, url: Uri) {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner).insert(service.to_owned(), url);
         self.moved.notify_one();
@@ -66,9 +66,9 @@ impl Backends {
         self.moved.notified().await;
     }
 
-    /// The APIServices that are served elsewhere.
+    /// The APIServices with backends.
     pub(crate) fn services(&self, core: &Core) -> Arc<Vec<Value>> {
-        let latest = core.store.latest(SHELF);
+        let latest = core.store.latest(API_SERVICES);
         let mut read = self.services.lock().unwrap_or_else(PoisonError::into_inner);
         if read.0 != latest {
             let mut all = core.all("apiregistration.k8s.io", "apiservices", "");
@@ -78,7 +78,7 @@ impl Backends {
         read.1.clone()
     }
 
-    /// Where an APIService is served, unless it is here.
+    /// The backend of an APIService; `None` if it is served locally.
     pub(super) fn backend(&self, service: &Value) -> Option<Backend> {
         let to = at(service, "spec.service");
         if to.is_null() {
@@ -101,7 +101,7 @@ impl Backends {
         self.services(core).iter().filter_map(|service| self.backend(service)).collect()
     }
 
-    /// The backend of what a request is about, if it has one.
+    /// The backend for the target of a request.
     pub(crate) fn of(&self, core: &Core, target: &Target) -> Option<Backend> {
         let Target::Resource(place) = target else { return None };
         self.serving(core, &place.group, &place.version)
@@ -112,25 +112,25 @@ impl Backends {
         self.all(core).into_iter().find(|backend| backend.group == group && backend.version == version)
     }
 
-    /// The groups and versions that are served elsewhere.
+    /// The groups and versions with backends.
     pub(crate) fn groups(&self, core: &Core) -> Vec<(String, String)> {
         self.all(core).into_iter().map(|backend| (backend.group, backend.version)).collect()
     }
 }
 
 impl Backend {
-    /// Whether it is known where it is.
+    /// Whether its address was set.
     pub(super) fn has_address(&self) -> bool {
         self.url.is_some()
     }
 }
 
 fn unavailable(why: &str) -> Failure {
-    tracing::debug!(why, "a backend of the API is not reached");
+    tracing::debug!(why, "cannot reach the backend of an APIService");
     Failure::new(503, "ServiceUnavailable", format!("error trying to reach service: {why}"))
 }
 
-/// Sends a request on and its answer back.
+/// Forwards a request, and returns the backend's response.
 pub(super) async fn forward(
     backend: Backend,
     asked: &Asked,
@@ -143,7 +143,7 @@ pub(super) async fn forward(
     let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
     parts.headers.remove(AUTHORIZATION);
     parts.headers.remove(HOST);
-    // Who asks is for this server to say, not for the client.
+    // Only this server may set the user: such headers of the client are removed.
     let claimed: Vec<_> = parts.headers.keys().filter(|name| name.as_str().starts_with("x-remote-")).cloned().collect();
     claimed.iter().for_each(|name| drop(parts.headers.remove(name)));
     parts.version = http::Version::HTTP_11;
@@ -155,7 +155,7 @@ pub(super) async fn forward(
     header("x-remote-user", &asked.user.name);
     asked.user.groups.iter().for_each(|group| header("x-remote-group", group));
     let mut response = send(&backend, &path, Request::from_parts(parts, body)).await?;
-    // Those of the connection are not the answer's.
+    // Headers of the connection are not part of the response.
     for name in ["connection", "transfer-encoding", "keep-alive"] {
         response.headers_mut().remove(name);
     }
@@ -171,7 +171,7 @@ where
         backend.url.as_ref().ok_or_else(|| unavailable(&format!("no address for service {}", backend.service)))?;
     let (host, secure) = (url.host().unwrap_or_default(), url.scheme_str() == Some("https"));
     let port = url.port_u16().unwrap_or(if secure { 443 } else { 80 });
-    *request.uri_mut() = path.parse().map_err(|_| Failure::bad_request("the path is not one"))?;
+    *request.uri_mut() = path.parse().map_err(|_| Failure::bad_request("invalid path"))?;
     if let Ok(value) = HeaderValue::from_str(&format!("{host}:{port}")) {
         request.headers_mut().insert(HOST, value);
     }
@@ -198,13 +198,13 @@ where
     let (mut sender, connection) = handshake.map_err(|error| unavailable(&error.to_string()))?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(%error, "the connection to a backend of the API ended");
+            tracing::debug!(%error, "connection to the backend of an APIService ended");
         }
     });
     sender.send_request(request.map(Box::pin)).await.map_err(|error| unavailable(&error.to_string()))
 }
 
-/// What backends serve, for the list of everything.
+/// The resources of all backends, for aggregated discovery.
 pub(super) async fn discover(state: &State) -> Vec<Value> {
     let mut groups = Vec::new();
     for backend in state.backends.all(&state.core) {
@@ -234,7 +234,7 @@ fn listed(backend: &Backend, row: &Value) -> Option<Value> {
     })
 }
 
-/// What a backend serves.
+/// The resources of a backend.
 pub(super) async fn resources(backend: &Backend) -> Result<Value, Failure> {
     let path = format!("/apis/{}/{}", backend.group, backend.version);
     let answer = tokio::time::timeout(Duration::from_secs(5), fetch(backend, &path)).await;

@@ -1,4 +1,4 @@
-//! The parameters of a request.
+//! Query parameters of a request.
 
 use crate::failure::Failure;
 
@@ -15,7 +15,7 @@ impl Query {
         Self(text.split('&').filter(|pair| !pair.is_empty()).map(pair).collect())
     }
 
-    /// The first value, or the empty text.
+    /// The first value, or an empty string.
     pub(crate) fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).unwrap_or_default()
     }
@@ -39,7 +39,7 @@ impl Query {
     }
 }
 
-/// Undoes percent encoding; a plus is a space.
+/// Decodes percent encoding; a plus is a space.
 pub(crate) fn decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -20,7 +20,7 @@ pub(super) fn resource(state: &State, place: &Place) -> Result<Arc<Resource>, Fa
     }
 }
 
-/// What the parameters of a list ask for.
+/// The options of a list, from the query parameters.
 pub(super) fn options(asked: &Asked, resource: &Resource) -> Result<ListOptions, Failure> {
     let query = &asked.query;
     let only = match (resource.fields.is_empty(), resource.namespaced) {

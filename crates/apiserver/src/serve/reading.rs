@@ -1,4 +1,4 @@
-//! What clients send: bodies in JSON, YAML or protobuf, as values.
+//! Decodes bodies in JSON, YAML or protobuf.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,14 +17,14 @@ use crate::value::text;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// A body, and what is said of the fields that it gives more than once: the last one counts.
+/// A decoded body, and messages about duplicate fields, of which the last one counts.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Sent {
     pub(super) value: Value,
-    pub(super) twice: Vec<String>,
+    pub(super) duplicates: Vec<String>,
 }
 
-/// Reads a body that must hold an object of a kind; custom objects have to say what they are.
+/// Decodes the body as an object of a kind; custom objects must state their kind.
 pub(super) fn object(asked: &Asked, body: &[u8], kind: &str, custom: bool) -> Result<Sent, Failure> {
     let unrecognized = |why: &str| {
         let start = summary(body);
@@ -33,7 +33,7 @@ pub(super) fn object(asked: &Asked, body: &[u8], kind: &str, custom: bool) -> Re
     let mut sent = match asked.content_type() {
         PROTOBUF if !custom => {
             let value = from_protobuf(Schema::builtin(), protobuf_type, body);
-            Sent { value: value.ok_or_else(|| unrecognized("it is not protobuf"))?, twice: Vec::new() }
+            Sent { value: value.ok_or_else(|| unrecognized("it is not protobuf"))?, duplicates: Vec::new() }
         }
         "application/yaml" => yaml(body).map_err(|why| unrecognized(&why))?,
         "" | "*/*" | "application/json" => {
@@ -56,8 +56,8 @@ pub(super) fn object(asked: &Asked, body: &[u8], kind: &str, custom: bool) -> Re
         }
     }
     if custom && text(&sent.value, "kind").is_empty() {
-        let shown = String::from_utf8_lossy(body);
-        return Err(unrecognized(&format!("Object 'Kind' is missing in '{shown}'")));
+        let rendered = String::from_utf8_lossy(body);
+        return Err(unrecognized(&format!("Object 'Kind' is missing in '{rendered}'")));
     }
     Ok(sent)
 }
@@ -69,7 +69,7 @@ fn protobuf_type(api_version: &str, kind: &str) -> crate::schema::Shape {
     Schema::builtin().named(&format!("{package}.{version}.{kind}"))
 }
 
-/// The options of a delete, in whatever form they come.
+/// The options of a delete, in any format.
 pub(super) fn delete_options(asked: &Asked, body: &[u8]) -> Result<Value, Failure> {
     match (body.trim_ascii(), asked.content_type()) {
         (b"" | b"null", _) => Ok(Value::Object(Map::new())),
@@ -84,42 +84,42 @@ pub(super) fn delete_options(asked: &Asked, body: &[u8]) -> Result<Value, Failur
     }
 }
 
-/// Reads a patch in JSON.
+/// Decodes a patch in JSON.
 pub(super) fn patch(body: &[u8]) -> Result<Sent, Failure> {
     json(body).map_err(|why| Failure::bad_request(format!("error decoding patch: {why}")))
 }
 
-/// Reads a configuration to apply.
+/// Decodes a configuration to apply.
 pub(super) fn configuration(body: &[u8]) -> Result<Sent, Failure> {
     yaml(body).map_err(|why| Failure::bad_request(format!("error decoding YAML: error converting YAML to JSON: {why}")))
 }
 
 fn json(body: &[u8]) -> Result<Sent, String> {
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let mut twice = Vec::new();
-    let read = Reader::<String>::new(&mut twice).deserialize(&mut reader);
+    let mut duplicates = Vec::new();
+    let read = Reader::<String>::new(&mut duplicates).deserialize(&mut reader);
     let value = read.and_then(|value| reader.end().map(|()| value)).map_err(|error| syntax(body, &error))?;
-    Ok(Sent { value, twice })
+    Ok(Sent { value, duplicates })
 }
 
 fn yaml(body: &[u8]) -> Result<Sent, String> {
     let body = std::str::from_utf8(body).map_err(|_| "yaml: invalid UTF-8".to_owned())?;
-    // What is JSON already is read as such: it is the faster one, and knows no surprises.
+    // JSON is decoded as such: that is faster, and has fewer special cases than YAML.
     if body.trim_start().starts_with('{')
         && let Ok(sent) = json(body.as_bytes())
     {
         return Ok(sent);
     }
     let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins };
-    let mut twice = Vec::new();
+    let mut duplicates = Vec::new();
     let read = serde_saphyr::with_deserializer_from_str_with_options(body, options, |reader| {
-        Reader::<Spanned<String>>::new(&mut twice).deserialize(reader)
+        Reader::<Spanned<String>>::new(&mut duplicates).deserialize(reader)
     });
     let value = read.map_err(|error| format!("yaml: {}", yaml_syntax(&error)))?;
-    Ok(Sent { value, twice })
+    Ok(Sent { value, duplicates })
 }
 
-/// What is wrong with text that is not YAML: a message that clients know, or the first line of the reader's own.
+/// The error of invalid YAML: a message that clients know, or the first line of the parser's message.
 fn yaml_syntax(error: &serde_saphyr::Error) -> String {
     let text = error.to_string();
     let line = error.location().map_or(0, |location| location.line());
@@ -132,11 +132,11 @@ fn yaml_syntax(error: &serde_saphyr::Error) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// The name of a field, as a reader of a format gives it.
+/// The name of a field, as the parser of a format yields it.
 trait Name<'de>: Deserialize<'de> {
     fn text(&self) -> &str;
     fn into_text(self) -> String;
-    /// What is said when it comes again, at the end of `before`.
+    /// The message for a duplicate of this field in the object at `before`.
     fn again(&self, before: &Path<'_>) -> String;
 }
 
@@ -168,16 +168,16 @@ impl<'de> Name<'de> for Spanned<String> {
     }
 }
 
-/// Reads a value, and notes which fields come twice.
+/// Deserializes a value, and notes duplicate fields.
 struct Reader<'a, N> {
     path: Path<'a>,
-    twice: &'a mut Vec<String>,
+    duplicates: &'a mut Vec<String>,
     name: PhantomData<N>,
 }
 
 impl<'a, N> Reader<'a, N> {
-    fn new(twice: &'a mut Vec<String>) -> Self {
-        Self { path: Path::Top, twice, name: PhantomData }
+    fn new(duplicates: &'a mut Vec<String>) -> Self {
+        Self { path: Path::Top, duplicates, name: PhantomData }
     }
 }
 
@@ -233,10 +233,10 @@ impl<'de, N: Name<'de>> Visitor<'de> for Reader<'_, N> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let Self { path, twice, name } = self;
+        let Self { path, duplicates, name } = self;
         let mut list = Vec::new();
         loop {
-            let item = Reader { path: Path::Item(&path, list.len()), twice: &mut *twice, name };
+            let item = Reader { path: Path::Item(&path, list.len()), duplicates: &mut *duplicates, name };
             match items.next_element_seed(item)? {
                 Some(item) => list.push(item),
                 None => return Ok(list.into()),
@@ -245,26 +245,26 @@ impl<'de, N: Name<'de>> Visitor<'de> for Reader<'_, N> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
-        let Self { path, twice, name: of } = self;
+        let Self { path, duplicates, name: of } = self;
         let mut map = Map::new();
         while let Some(name) = fields.next_key::<N>()? {
             let again = map.contains_key(name.text()).then(|| name.again(&path));
             let key = name.into_text();
-            let field = Reader { path: Path::Field(&path, &key), twice: &mut *twice, name: of };
+            let field = Reader { path: Path::Field(&path, &key), duplicates: &mut *duplicates, name: of };
             let value = fields.next_value_seed(field)?;
             map.insert(key, value);
-            let news = again.filter(|again| !twice.contains(again));
-            twice.extend(news);
+            let news = again.filter(|again| !duplicates.contains(again));
+            duplicates.extend(news);
         }
         Ok(map.into())
     }
 }
 
-/// The start of a body, for messages: an object as it is, anything else in hexadecimal digits.
+/// The start of a body for messages: an object as it is, anything else in hexadecimal digits.
 fn summary(body: &[u8]) -> String {
-    const MOST: usize = 30;
-    let start = body.get(..MOST).unwrap_or(body);
-    let more = if body.len() > MOST { " ..." } else { "" };
+    const MAX_LENGTH: usize = 30;
+    let start = body.get(..MAX_LENGTH).unwrap_or(body);
+    let more = if body.len() > MAX_LENGTH { " ..." } else { "" };
     match body.first() {
         None => "<empty>".to_owned(),
         Some(b'{') => format!("{}{more}", String::from_utf8_lossy(start)),
@@ -279,14 +279,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_given_twice_is_noticed_and_the_last_one_counts() {
+    fn duplicate_fields_are_reported_and_the_last_one_counts() {
         let expected = json!({"a": {"b": 3}, "l": [{"x": 2}]});
         let sent = json(br#"{"a": {"b": 1, "b": 2, "b": 3}, "l": [{"x": 1, "x": 2}]}"#).unwrap();
         assert_eq!(sent.value, expected);
-        assert_eq!(sent.twice, ["duplicate field \"a.b\"", "duplicate field \"l[0].x\""]);
+        assert_eq!(sent.duplicates, ["duplicate field \"a.b\"", "duplicate field \"l[0].x\""]);
         let sent = yaml(b"a:\n  b: 1\n  b: 3\nl:\n- x: 1\n  x: 2\n").unwrap();
         assert_eq!(sent.value, expected);
-        assert_eq!(sent.twice, ["line 3: key \"b\" already set in map", "line 6: key \"x\" already set in map"]);
+        assert_eq!(sent.duplicates, ["line 3: key \"b\" already set in map", "line 6: key \"x\" already set in map"]);
     }
 
     #[test]
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_start_of_a_body_is_shown() {
+    fn messages_have_the_start_of_a_body() {
         assert_eq!(summary(b""), "<empty>");
         assert_eq!(summary(b"hello"), "68656c6c6f");
         assert_eq!(summary(format!("{{{}", "x".repeat(40)).as_bytes()), format!("{{{} ...", "x".repeat(29)));

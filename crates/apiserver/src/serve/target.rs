@@ -1,4 +1,4 @@
-//! What a path names.
+//! Parses paths of requests.
 
 use http::Method;
 
@@ -11,16 +11,16 @@ pub(crate) struct Place {
     pub(crate) version: String,
     pub(crate) namespace: String,
     pub(crate) resource: String,
-    /// Empty for the collection.
+    /// Empty for a collection.
     pub(crate) name: String,
     pub(crate) subresource: String,
-    /// What is below the subresource.
+    /// The path after the subresource.
     pub(crate) rest: String,
-    /// The path asks for a watch.
+    /// Whether the path has the legacy prefix `watch`.
     pub(crate) watches: bool,
 }
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Target {
     Resource(Place),
@@ -36,7 +36,7 @@ impl Target {
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
             _ => return Self::Path,
         };
-        // The way to watch of old: the verb in the path.
+        // The legacy form of a watch: the verb in the path.
         let (watches, rest) = match rest {
             ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
             rest => (false, rest),
@@ -44,7 +44,7 @@ impl Target {
         let mut place = Place { watches, group: group.to_owned(), version: version.to_owned(), ..Place::default() };
         let rest = match rest {
             [] => return Self::Path,
-            // A namespace's own subresources; anything else below it is a resource in it.
+            // Subresources of a namespace; anything else below it is a resource in it.
             ["namespaces", name, sub @ ("status" | "finalize")] => {
                 place.namespace = (*name).to_owned();
                 &["namespaces", name, sub][..]
@@ -65,7 +65,7 @@ impl Target {
         Self::Resource(place)
     }
 
-    /// What the method means here.
+    /// The verb of a request, by its method.
     pub(crate) fn verb(&self, method: &Method, query: &Query) -> &'static str {
         let one = matches!(self, Self::Resource(place) if !place.name.is_empty());
         let watches = query.flag("watch") || matches!(self, Self::Resource(place) if place.watches);

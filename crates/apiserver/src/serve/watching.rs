@@ -1,4 +1,4 @@
-//! Watches: what there is, then what changes, until the client or the time ends it.
+//! Watches: existing objects, then changes, until the client disconnects or the timeout expires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use crate::resources::Resource;
 use crate::selector::Selector;
 use crate::store::{Change, Event, Stored, frame};
 
-/// Events that are read at a time.
+/// Number of events that are read at a time.
 const BATCH: usize = 256;
-/// Who has just been sent something is sent what follows a moment later: when many things happen, in one piece.
+/// After sending, a watch waits this long for more events, and sends them together.
 const GATHER: Duration = Duration::from_millis(5);
-/// Batches that wait for a slow reader; after that it is the history that holds events, up to its bound.
+/// Number of batches that are buffered for a slow client; further events stay in the history, which is bounded.
 const WAITING: usize = 2;
 
 struct Watch {
@@ -34,9 +34,9 @@ struct Watch {
     asked: Asked,
     form: Form,
     bookmarks: bool,
-    /// Up to here everything has been sent.
+    /// All events up to this revision were sent.
     at: u64,
-    /// The columns of the table have been sent.
+    /// Whether the column definitions of the table were sent.
     begun: bool,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn watch(
         .number("timeoutSeconds")?
         .and_then(|seconds| u64::try_from(seconds).ok())
         .filter(|seconds| *seconds > 0);
-    // Spread over half an hour, so that clients do not all come back at once.
+    // Random within half an hour, so that clients do not all reconnect at once.
     let spread = u64::from(u16::from_be_bytes(crate::moment::random())) % 1800;
     let until = Instant::now() + Duration::from_secs(seconds.unwrap_or(1800 + spread));
     let (sender, receiver) = mpsc::channel(WAITING);
@@ -105,7 +105,7 @@ pub(super) fn watch(
 
 impl Watch {
     async fn run(mut self, sender: mpsc::Sender<Vec<Bytes>>, all: bool, initial: bool, until: Instant) {
-        let mut changed = self.state.core.store.subscribe(&self.resource.shelf);
+        let mut changed = self.state.core.store.subscribe(&self.resource.group_resource);
         let mut ending = self.state.ending.clone();
         if all {
             let options = crate::core::ListOptions { selector: self.selector.clone(), ..Default::default() };
@@ -161,7 +161,7 @@ impl Watch {
         }
     }
 
-    /// What is there when a watch begins, as if it had just been added.
+    /// An existing object at the start of a watch, as an `ADDED` event.
     fn added(&mut self, stored: &Stored) -> Bytes {
         if self.form == Form::Plain && self.resource.as_kept() {
             return frame("ADDED", &stored.bytes);
@@ -169,14 +169,18 @@ impl Watch {
         self.line("ADDED", stored.value())
     }
 
-    /// The lines of the next events; none when there is nothing new.
+    /// The lines of the next events; `None` if there are none.
     fn next(&mut self) -> Result<Option<Vec<Bytes>>, Failure> {
         let (events, upto) =
-            self.state.core.store.since(&self.resource.shelf, self.at, BATCH).map_err(|compacted| {
-                tracing::debug!(at = self.at, oldest = compacted.oldest, "a watch is of a time that is forgotten");
+            self.state.core.store.since(&self.resource.group_resource, self.at, BATCH).map_err(|compacted| {
+                tracing::debug!(
+                    at = self.at,
+                    oldest = compacted.oldest,
+                    "watch expired: its revision is no longer in the history"
+                );
                 Failure::expired("The resourceVersion for the provided watch is too old.")
             })?;
-        // A watch of the future waits for it.
+        // A watch from a future revision waits for it.
         self.at = self.at.max(upto);
         if events.is_empty() {
             return Ok(None);
@@ -193,7 +197,7 @@ impl Watch {
     fn event(&mut self, event: &Event) -> Option<Bytes> {
         let mut change = event.change;
         if !self.selector.is_everything() {
-            // Versions of a custom resource may be selected by other fields.
+            // Versions of a custom resource may have other selectable fields.
             let own;
             let (after, before) = match self.resource.custom {
                 None => event.attributes(&self.resource.fields),
@@ -214,7 +218,7 @@ impl Watch {
         if self.form == Form::Plain && self.resource.as_kept() && change == event.change {
             return Some(event.frame.clone());
         }
-        // Who no longer selects an object sees it go as it was, at the revision at which it went.
+        // A client whose selector no longer matches gets a deletion with the old object, at the new revision.
         let mut object = match (&event.before, change, event.change) {
             (Some(before), Change::Deleted, Change::Modified) => before.value(),
             _ => event.object.value(),

@@ -40,7 +40,7 @@ pub(super) fn write(state: &State, asked: &Asked, body: &[u8]) -> Result<Respons
     if !place.subresource.is_empty() {
         return below(state, asked, place, &resource, body);
     }
-    // What is in a namespace is made and changed there.
+    // Namespaced objects are written only below their namespace.
     let located = !resource.namespaced || !place.namespace.is_empty();
     match (asked.method.as_str(), collection) {
         ("POST", true) if located => {
@@ -99,12 +99,12 @@ fn patch(
     }
     loop {
         let read = if kind == PatchKind::Apply { reading::configuration(body)? } else { reading::patch(body)? };
-        let mut write = Write { twice: read.twice, ..options(asked, subresource)? };
+        let mut write = Write { duplicates: read.duplicates, ..options(asked, subresource)? };
         if kind == PatchKind::Apply && asked.query.get("fieldManager").is_empty() {
             write.manager = String::new();
         }
         match state.core.patch(resource, &place.namespace, &place.name, kind, read.value, &write) {
-            Err(failure) if kind == PatchKind::Apply && failure.is_overtaken() => {}
+            Err(failure) if kind == PatchKind::Apply && failure.lost_creation_race() => {}
             result => return answer::written(asked, resource, &result?),
         }
     }

@@ -1,11 +1,11 @@
-//! Objects as bytes: `kind` and `apiVersion` first, so that they can be cut off, in a line of a watch.
+//! Encodes objects as lines of a watch, `kind` and `apiVersion` first, so that lists can cut them off.
 
 use bytes::Bytes;
 use serde_json::Value;
 
 use super::Change;
 
-/// The line of a watch that announces the object, and the object's part of it.
+/// The line of a watch with the object, and the object's slice of it.
 pub(crate) fn encode(change: Change, object: &Value) -> (Bytes, Bytes) {
     let mut line = Vec::with_capacity(1024);
     line.extend_from_slice(head(change).as_bytes());
@@ -32,7 +32,7 @@ fn head(change: Change) -> &'static str {
     }
 }
 
-/// An object as JSON, `kind` and `apiVersion` first.
+/// Writes an object as JSON, `kind` and `apiVersion` first.
 pub(crate) fn write(to: &mut Vec<u8>, object: &Value) {
     let Some(map) = object.as_object() else {
         // Writing to memory does not fail.

@@ -1,4 +1,4 @@
-//! What happened to objects.
+//! Events of the history.
 
 use std::sync::OnceLock;
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::Stored;
 use crate::selector::Attributes;
 
-/// What happened to an object.
+/// The kind of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Change {
     Added,
@@ -25,21 +25,21 @@ impl Change {
     }
 }
 
-/// One entry of the history.
+/// An entry of the history.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) change: Change,
     pub(crate) key: Box<str>,
-    /// The object after the change, or as it was last.
+    /// The object after the change; after a deletion, its last state.
     pub(crate) object: Stored,
-    /// The object before.
+    /// The object before the change.
     pub(crate) before: Option<Stored>,
-    /// The line that watchers without a selector get.
+    /// The line that watches without a selector send.
     pub(crate) frame: Bytes,
     attributes: OnceLock<Box<Both>>,
 }
 
-/// What selectors look at in an object, after a change and before it.
+/// The attributes of an object for selectors, after a change and before it.
 pub(crate) type Both = (Attributes, Option<Attributes>);
 
 impl Event {
@@ -47,12 +47,12 @@ impl Event {
         Self { change, key: key.into(), object, before, frame, attributes: OnceLock::new() }
     }
 
-    /// What selectors look at: read from the bytes once for all watchers, who all select by the same fields.
+    /// The attributes for selectors, read once for all watches with the same selectable fields.
     pub(crate) fn attributes(&self, fields: &[String]) -> &Both {
         self.attributes.get_or_init(|| Box::new(self.read_attributes(fields)))
     }
 
-    /// The same, for fields of one's own.
+    /// The attributes for other fields.
     pub(crate) fn read_attributes(&self, fields: &[String]) -> Both {
         let of = |object: &Stored| Attributes::of(&object.bytes, fields.iter().map(String::as_str));
         (of(&self.object), self.before.as_ref().map(of))

@@ -14,11 +14,11 @@ use cells::{
 };
 pub(super) use pods::conditions;
 
-/// A column, and how its cell is made from an object.
+/// A column with a function for its cells.
 pub(crate) struct Column {
     pub(crate) name: &'static str,
     pub(crate) kind: &'static str,
-    /// Above 0 only with `-o wide`.
+    /// Columns above 0 are shown only with `-o wide`.
     pub(crate) priority: i64,
     pub(crate) cell: fn(&Value) -> Value,
 }

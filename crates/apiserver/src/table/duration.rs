@@ -1,10 +1,10 @@
-//! How long ago something was, for people.
+//! Ages in the format of kubectl.
 
 use std::time::Duration;
 
 use crate::moment;
 
-/// The time since a date: `5s`, `3m20s`, `2d4h`.
+/// The time since a timestamp: `5s`, `3m20s`, `2d4h`.
 pub(crate) fn age(time: &str) -> String {
     match moment::parse_rfc3339(time) {
         None => "<unknown>".to_owned(),

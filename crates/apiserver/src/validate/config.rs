@@ -1,4 +1,4 @@
-//! ConfigMaps, Secrets, roles and their bindings, and what extends the API.
+//! ConfigMaps, Secrets, roles, bindings and APIServices.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::failure::FieldError;
 use crate::names;
 use crate::value::{at, items, text};
 
-const MOST: usize = 1024 * 1024;
+const MAX_SIZE: usize = 1024 * 1024;
 
 pub(crate) fn config_map(object: &Value, errors: &mut Errors) {
     let mut size = 0;
@@ -23,8 +23,8 @@ pub(crate) fn config_map(object: &Value, errors: &mut Errors) {
             size += value.as_str().unwrap_or_default().len();
         }
     }
-    if size > MOST {
-        errors.push(FieldError::too_long("", MOST));
+    if size > MAX_SIZE {
+        errors.push(FieldError::too_long("", MAX_SIZE));
     }
 }
 
@@ -36,8 +36,8 @@ pub(crate) fn secret(object: &Value, errors: &mut Errors) {
         }
         size += value.as_str().unwrap_or_default().len() / 4 * 3;
     }
-    if size > MOST {
-        errors.push(FieldError::too_long("data", MOST));
+    if size > MAX_SIZE {
+        errors.push(FieldError::too_long("data", MAX_SIZE));
     }
     let has = |key: &str| at(object, "data").get(key).is_some();
     match text(object, "type") {
@@ -66,7 +66,7 @@ pub(crate) fn secret(object: &Value, errors: &mut Errors) {
     }
 }
 
-/// A configuration of docker is JSON.
+/// A docker configuration must be JSON.
 fn docker(object: &Value, key: &str, errors: &mut Errors) {
     use base64::Engine as _;
     let field = format!("data[{key}]");
@@ -166,9 +166,9 @@ pub(crate) fn binding(object: &Value, errors: &mut Errors) {
 pub(crate) fn binding_update(new: &Value, old: &Value, errors: &mut Errors) {
     if at(new, "roleRef") != at(old, "roleRef") {
         let part = |key: &str| at(new, &format!("roleRef.{key}"));
-        let shown =
+        let rendered =
             format!("{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}", part("apiGroup"), part("kind"), part("name"));
-        errors.push(FieldError::invalid_shown("roleRef", &shown, "cannot change roleRef"));
+        errors.push(FieldError::invalid_rendered("roleRef", &rendered, "cannot change roleRef"));
     }
 }
 

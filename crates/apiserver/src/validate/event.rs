@@ -7,12 +7,12 @@ use crate::failure::FieldError;
 use crate::names;
 use crate::value::text;
 
-/// An Event is in the namespace of what it is about; those about what is in none are in `default`.
+/// An Event is in the namespace of the object that it is about; for objects without a namespace, in `default`.
 pub(crate) fn event(object: &Value, errors: &mut Errors) {
     about(object, "involvedObject", errors);
 }
 
-/// The new form says who did what, and when.
+/// The new form requires the reporter, the action and the time.
 pub(crate) fn new_event(object: &Value, errors: &mut Errors) {
     about(object, "regarding", errors);
     let controller = text(object, "reportingController");

@@ -1,4 +1,4 @@
-//! Nodes, and the Leases by which they say that they are alive.
+//! Nodes, and the Leases of their heartbeats.
 
 use ipnet::IpNet;
 use serde_json::{Value, json};
@@ -43,15 +43,15 @@ fn taints(object: &Value, errors: &mut Errors) {
             errors.push(FieldError::not_supported(format!("{field}.effect"), &json!(effect), &effects));
         }
         if seen.contains(&(key, effect)) {
-            let shown = format!("{{\"key\":{key:?},\"effect\":{effect:?}}}");
-            errors.push(FieldError::duplicate_shown(format!("metadata.taints[{index}]"), &shown));
+            let rendered = format!("{{\"key\":{key:?},\"effect\":{effect:?}}}");
+            errors.push(FieldError::duplicate_rendered(format!("metadata.taints[{index}]"), &rendered));
         }
         seen.push((key, effect));
     }
 }
 
 pub(crate) fn node_update(new: &Value, old: &Value, errors: &mut Errors) {
-    // The real server looks twice, and gives the causes twice.
+    // The real server validates twice, and reports the causes twice.
     taints(new, errors);
     let (before, after) = (items(old, "spec.podCIDRs"), items(new, "spec.podCIDRs"));
     if !before.is_empty() && before != after {

@@ -1,4 +1,4 @@
-//! Pods.
+//! Pods and Pod templates.
 
 use serde_json::{Value, json};
 
@@ -23,14 +23,19 @@ pub(crate) fn pod(object: &Value, errors: &mut Errors) {
             families.extend(ip.map(|ip| ip.is_ipv4()));
         }
         if [true, false].iter().any(|family| families.iter().filter(|own| *own == family).count() > 1) {
-            let shown: Vec<_> = addresses.iter().map(|address| format!("{{\"IP\":{}}}", at(address, "ip"))).collect();
+            let rendered: Vec<_> =
+                addresses.iter().map(|address| format!("{{\"IP\":{}}}", at(address, "ip"))).collect();
             let why = "may specify no more than one IP for each IP family";
-            errors.push(FieldError::invalid_shown(format!("status.{list}"), &format!("[{}]", shown.join(",")), why));
+            errors.push(FieldError::invalid_rendered(
+                format!("status.{list}"),
+                &format!("[{}]", rendered.join(",")),
+                why,
+            ));
         }
     }
 }
 
-/// The Pod in a template.
+/// The Pod template of a workload.
 pub(crate) fn template(template: &Value, field: &str, errors: &mut Errors) {
     labels(at(template, "metadata.labels"), &format!("{field}.metadata.labels"), errors);
     spec(at(template, "spec"), &format!("{field}.spec"), errors);
@@ -121,7 +126,7 @@ fn container_rules(container: &Value, field: &str, volumes: &[&str], errors: &mu
     );
     let amount = |value: &Value| crate::quantity::nano(value.as_str().unwrap_or_default());
     for (name, limit) in at(container, "resources.limits").as_object().into_iter().flatten() {
-        // Not a path: the names of resources have dots.
+        // Not a dotted path: the names of resources have dots.
         let Some(request) = at(container, "resources.requests").get(name) else { continue };
         if let (Some(least), Some(most)) = (amount(request), amount(limit))
             && least > most
@@ -177,7 +182,7 @@ fn container_rules(container: &Value, field: &str, volumes: &[&str], errors: &mu
     }
 }
 
-/// Of a Pod's spec, few things may change.
+/// Only few fields of a Pod's spec may change.
 pub(crate) fn pod_update(new: &Value, old: &Value, errors: &mut Errors) {
     let essence = |object: &Value| {
         let mut spec = at(object, "spec").clone();

@@ -1,4 +1,4 @@
-//! NetworkPolicies and EndpointSlices.
+//! Validation of NetworkPolicies and EndpointSlices.
 
 use ipnet::IpNet;
 use serde_json::{Value, json};
@@ -13,19 +13,19 @@ pub(crate) fn network_policy(object: &Value, errors: &mut Errors) {
     for (kind, peers) in [("ingress", "from"), ("egress", "to")] {
         for (index, rule) in items(object, &format!("spec.{kind}")).iter().enumerate() {
             for (number, value) in items(rule, "ports").iter().enumerate() {
-                let wrong = wrong_with(|wrong| policy_port(value, wrong));
+                let wrong = errors_of(|wrong| policy_port(value, wrong));
                 errors.extend(wrong.map(|it| it.below(&format!("spec.{kind}[{index}].ports[{number}]"))));
             }
             for (number, value) in items(rule, peers).iter().enumerate() {
-                let wrong = wrong_with(|wrong| peer(value, wrong));
+                let wrong = errors_of(|wrong| peer(value, wrong));
                 errors.extend(wrong.map(|it| it.below(&format!("spec.{kind}[{index}].{peers}[{number}]"))));
             }
         }
     }
     let types = items(object, "spec.policyTypes");
     if types.len() > 2 {
-        let shown = at(object, "spec.policyTypes");
-        errors.push(FieldError::invalid("spec.policyTypes", shown, "may not specify more than two policyTypes"));
+        let types = at(object, "spec.policyTypes");
+        errors.push(FieldError::invalid("spec.policyTypes", types, "may not specify more than two policyTypes"));
         return;
     }
     for (index, kind) in types.iter().enumerate() {
@@ -35,9 +35,9 @@ pub(crate) fn network_policy(object: &Value, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with a part of an object. Where that part is gets said by who asks, if anything is: there are policies with
+/// The errors of a part of an object, relative to it. The caller prepends the path if there are any: some policies have
 /// thousands of peers.
-fn wrong_with(check: impl FnOnce(&mut Errors)) -> impl Iterator<Item = FieldError> {
+fn errors_of(check: impl FnOnce(&mut Errors)) -> impl Iterator<Item = FieldError> {
     let mut wrong = Vec::new();
     check(&mut wrong);
     wrong.into_iter()
@@ -61,7 +61,7 @@ fn policy_port(value: &Value, errors: &mut Errors) {
         let field = "endPort";
         match from.as_i64() {
             None => errors.push(FieldError::invalid(field, until, "may not be specified when `port` is non-numeric")),
-            // The real server shows the port, not its end.
+            // The real server names the port, not its end.
             Some(start) if end < start => {
                 errors.push(FieldError::invalid(field, from, "must be greater than or equal to `port`"));
             }
@@ -86,7 +86,7 @@ fn peer(value: &Value, errors: &mut Errors) {
             errors.push(FieldError::forbidden("", "may not specify both ipBlock and another peer"));
         }
         kinds += 1;
-        errors.extend(wrong_with(|wrong| ip_block(at(value, "ipBlock"), wrong)).map(|it| it.below("ipBlock")));
+        errors.extend(errors_of(|wrong| ip_block(at(value, "ipBlock"), wrong)).map(|it| it.below("ipBlock")));
     }
     if kinds == 0 {
         errors.push(FieldError::required("", "must specify a peer"));
@@ -175,7 +175,7 @@ pub(crate) fn endpoint_slice(object: &Value, errors: &mut Errors) {
 
 pub(crate) fn endpoint_slice_update(new: &Value, old: &Value, errors: &mut Errors) {
     if at(new, "addressType") != at(old, "addressType") {
-        // What else is wrong follows from this.
+        // The other errors are consequences of this one.
         errors.clear();
         errors.push(immutable("addressType", at(new, "addressType")));
     }

@@ -1,4 +1,4 @@
-//! Services.
+//! Validation of Services and their changes.
 
 use serde_json::{Value, json};
 
@@ -96,7 +96,7 @@ fn status(object: &Value, errors: &mut Errors) {
     }
 }
 
-/// What is said of a Service that is good.
+/// Warnings about a valid Service.
 pub(crate) fn service_warnings(object: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     if !items(object, "spec.externalIPs").is_empty() {
@@ -151,13 +151,13 @@ fn ports(spec: &Value, errors: &mut Errors) {
     for (index, value) in list.iter().enumerate() {
         let both = (text(value, "protocol"), at(value, "port").as_i64());
         if seen.contains(&both) {
-            // The way Go shows the key of a port.
-            let shown = format!(
+            // The key of a port in the format of Go.
+            let rendered = format!(
                 "{{\"Name\":\"\",\"Protocol\":\"{}\",\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
                 both.0,
                 both.1.unwrap_or(0)
             );
-            errors.push(FieldError::duplicate_shown(format!("spec.ports[{index}]"), &shown));
+            errors.push(FieldError::duplicate_rendered(format!("spec.ports[{index}]"), &rendered));
         }
         seen.push(both);
     }
@@ -299,7 +299,7 @@ pub(crate) fn service_update(new: &Value, old: &Value, errors: &mut Errors) {
             "may not change once set",
         ));
     }
-    // Of others, the addresses say what is wrong.
+    // For other changes, the errors of the addresses are enough.
     let (families, before) = (items(new, "spec.ipFamilies"), items(old, "spec.ipFamilies"));
     if let (Some(new), Some(old), "None") = (families.first(), before.first(), text(new, "spec.clusterIP"))
         && new != old

@@ -33,15 +33,19 @@ pub(crate) fn workload(object: &Value, errors: &mut Errors) {
     }
     let labels = at(object, "spec.template.metadata.labels");
     if selector.is_null() || !Labels::of_object(selector).matches_labels(labels) {
-        let shown = if labels.is_null() { json!(null) } else { labels.clone() };
+        let rendered = if labels.is_null() { json!(null) } else { labels.clone() };
         let why = "`selector` does not match template `labels`";
-        errors.push(FieldError::invalid("spec.template.metadata.labels", &shown, why));
+        errors.push(FieldError::invalid("spec.template.metadata.labels", &rendered, why));
     }
     template(at(object, "spec.template"), "spec.template", errors);
     let strategy = text(object, "spec.updateStrategy.type");
     if text(object, "kind") == "DaemonSet" && !["RollingUpdate", "OnDelete"].contains(&strategy) {
-        let shown = format!("{{\"Type\":{strategy:?},\"RollingUpdate\":null}}");
-        errors.push(FieldError::not_supported_shown("spec.updateStrategy", &shown, &["RollingUpdate", "OnDelete"]));
+        let rendered = format!("{{\"Type\":{strategy:?},\"RollingUpdate\":null}}");
+        errors.push(FieldError::not_supported_rendered(
+            "spec.updateStrategy",
+            &rendered,
+            &["RollingUpdate", "OnDelete"],
+        ));
     }
     let policy = at(object, "spec.template.spec.restartPolicy");
     if policy != "Always" {

@@ -20,8 +20,8 @@ use crate::client::{Client, start};
 
 const SERVICE: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1.far.example.com";
 
-/// A backend that lets in who shows a certificate of the server's authority, and repeats whom requests are from.
-/// Answers with its address and its certificate.
+/// A backend that requires a certificate of the server's CA, and returns the user of each request. Returns its address
+/// and its certificate.
 async fn backend(server: &ApiServer) -> (http::Uri, String) {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(vec!["far.default.svc".to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -72,7 +72,7 @@ async fn becomes(client: &Client, status: &str, reason: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_go_on_to_a_backend_with_who_asks_and_no_claims_of_the_client() {
+async fn requests_reach_a_backend_with_the_user_and_without_headers_of_the_client() {
     let (server, client) = start(Options::default()).await;
     let (url, certificate) = backend(&server).await;
     let spec = json!({

@@ -1,4 +1,4 @@
-//! kube-rs keeps caches of what is on the server: whatever breaks and is forgotten, they end up equal.
+//! Caches of kube-rs equal the state of the server in spite of broken connections and a compacted history.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -20,19 +20,19 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::proxy::Proxy;
 
-/// How long objects change, in seconds, for a longer run.
+/// Duration of the changes in seconds, for a longer run.
 const SECONDS: &str = "CHURN_SECONDS";
 
-/// Names to versions: equal when the caches are.
+/// Names to versions, for comparison.
 type Cache = BTreeMap<String, String>;
 
-/// One resource, as a watcher asks for it and as the server is asked at the end.
+/// One resource: the options of its watcher, and how to read the truth from the server.
 struct Watched {
     api_version: &'static str,
     plural: &'static str,
     kind: &'static str,
     labels: &'static str,
-    /// A field selector, and the same as a test.
+    /// A field selector, and the same as a function.
     fields: (&'static str, fn(&Value) -> bool),
     streaming: bool,
     metadata_only: bool,
@@ -67,7 +67,7 @@ const ALL: &[Watched] = &[
     Watched { streaming: true, labels: "odd=yes", ..THINGS },
 ];
 
-/// What a watcher has seen, and how often it had to begin again.
+/// The cache of a watcher, and how often it had to start again.
 #[derive(Default)]
 struct Follower {
     cache: std::sync::Mutex<Cache>,
@@ -76,7 +76,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// Whether it had something to recover from: it lost connections, and had to list again.
+    /// Whether it had to recover: it lost connections, and had to list again.
     fn tested(&self) -> bool {
         self.begun.load(Ordering::Relaxed) > 1 && self.failed.load(Ordering::Relaxed) > 1
     }
@@ -101,7 +101,7 @@ impl Watched {
         }
     }
 
-    /// What the cache should hold.
+    /// The expected content of the cache.
     fn truth(&self, local: &Local) -> Cache {
         let (objects, _) = local.list(self.api_version, self.plural, "", self.labels).unwrap();
         let objects = objects.iter().filter(|object| (self.fields.1)(object));
@@ -110,7 +110,7 @@ impl Watched {
     }
 }
 
-/// Keeps a cache, as a reflector does.
+/// Maintains a cache, as a reflector does.
 async fn follow<K: ResourceExt>(events: impl Stream<Item = Result<Event<K>, watcher::Error>>, follower: Arc<Follower>) {
     let mut events = pin!(events);
     let mut coming = Cache::new();
@@ -134,7 +134,7 @@ async fn follow<K: ResourceExt>(events: impl Stream<Item = Result<Event<K>, watc
     }
 }
 
-/// Numbers that look random, from a seed that a failure prints.
+/// Pseudo-random numbers from a seed that a failure prints.
 struct Dice(u64);
 
 impl Dice {
@@ -146,7 +146,7 @@ impl Dice {
     }
 }
 
-/// Makes, changes or deletes an object of one of the resources.
+/// Creates, changes or deletes an object of one of the resources.
 fn change(local: &Local, dice: &mut Dice, round: u64) {
     let watched = [&MAPS, &PODS, &THINGS][dice.roll(3)];
     let (version, plural) = (watched.api_version, watched.plural);
@@ -162,7 +162,7 @@ fn change(local: &Local, dice: &mut Dice, round: u64) {
     match (there, dice.roll(4)) {
         (Ok(_), 0) => local.delete(version, plural, "default", &name, Some(0)).unwrap(),
         (Ok(mut there), _) => {
-            // The Node of a Pod stays.
+            // The Node of a Pod cannot change.
             there["metadata"]["labels"] = object["metadata"]["labels"].take();
             there["metadata"]["annotations"] = object["metadata"]["annotations"].take();
             drop(local.update(version, plural, "default", &name, "", there).unwrap());
@@ -189,7 +189,7 @@ async fn client(server: &ApiServer, proxy: &Proxy) -> Client {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn caches_of_kube_rs_equal_the_state_whatever_breaks_and_is_forgotten() {
+async fn caches_of_kube_rs_equal_the_state_after_broken_connections_and_compaction() {
     let seconds = env::var(SECONDS).map_or(5, |seconds| seconds.parse().unwrap());
     let seed = (u64::from(std::process::id()) << 32) | 0x9e37_79b9;
     println!("seed {seed:#x}, {seconds} seconds");
@@ -208,9 +208,9 @@ async fn caches_of_kube_rs_equal_the_state_whatever_breaks_and_is_forgotten() {
 
     let mut dice = Dice(seed);
     let (mut round, mut cuts) = (0, 0);
-    let (end, patience) = (Instant::now() + Duration::from_secs(seconds), Duration::from_secs(60));
+    let (end, timeout) = (Instant::now() + Duration::from_secs(seconds), Duration::from_secs(60));
     let tested = || watchers.iter().all(|(_, follower)| follower.tested());
-    while Instant::now() < end || (!tested() && Instant::now() < end + patience) {
+    while Instant::now() < end || (!tested() && Instant::now() < end + timeout) {
         round += 1;
         change(&local, &mut dice, round);
         if dice.roll(20) == 0 {
@@ -219,25 +219,25 @@ async fn caches_of_kube_rs_equal_the_state_whatever_breaks_and_is_forgotten() {
         if dice.roll(100) == 0 {
             server.compact();
         }
-        // Quiet times and busy ones: events come one by one and many at a time.
+        // Quiet and busy phases: events come one by one and many at a time.
         if dice.roll(if round / 500 % 2 == 0 { 4 } else { 200 }) == 0 {
             let soon = Instant::now() + Duration::from_millis(dice.roll(10) as u64);
             sleep_until(soon).await;
         }
     }
 
-    let patience = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     for (watched, follower) in &watchers {
         let what = format!("{} {} {} {}", watched.plural, watched.labels, watched.fields.0, watched.streaming);
         let truth = watched.truth(&local);
         while *follower.cache.lock().unwrap() != truth {
-            assert!(Instant::now() < patience, "{what}: {:?} is not {truth:?}", follower.cache.lock().unwrap());
+            assert!(Instant::now() < deadline, "{what}: {:?} is not {truth:?}", follower.cache.lock().unwrap());
             let soon = Instant::now() + Duration::from_millis(20);
             sleep_until(soon).await;
         }
         let [begun, failed] = [&follower.begun, &follower.failed].map(|count| count.load(Ordering::Relaxed));
         println!("{what}: {} objects, began {begun} times, failed {failed} times", truth.len());
-        assert!(follower.tested(), "{what} had nothing to recover from");
+        assert!(follower.tested(), "{what} had no failures to recover from");
     }
     println!("{round} changes, {cuts} connections cut");
     assert!(cuts > 0);

@@ -1,4 +1,4 @@
-//! A client: one connection a request, the token of a ServiceAccount or nothing to show.
+//! A client with one connection for each request, and the token of a ServiceAccount or no credentials.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ pub(crate) struct Client {
     token: Option<String>,
 }
 
-/// A server, and a client that may do everything: a ServiceAccount with `cluster-admin`.
+/// A server, and a client with all rights: a ServiceAccount with `cluster-admin`.
 pub(crate) async fn start(options: Options) -> (ApiServer, Client) {
     let server = ApiServer::start(options).await.unwrap();
     let binding = serde_json::json!({
         "metadata": {"name": "test"}, "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"kind": "ServiceAccount", "namespace": "kube-system", "name": "default"}],
     });
-    // It is there already after a restart.
+    // It exists already after a restart.
     let _ = server.local().create("rbac.authorization.k8s.io/v1", "clusterrolebindings", "", binding);
     let token = server.token_for("kube-system", "default").unwrap();
     let client = Client::new(&server, Some(token));
@@ -75,7 +75,7 @@ impl Client {
         self.send("GET", path, "application/json", "").await
     }
 
-    /// Reads until the answer is as wanted; fails when it never is.
+    /// Reads until the response is as wanted; fails after a timeout.
     pub(crate) async fn becomes(&self, path: &str, wanted: impl Fn(u16, &Value) -> bool) {
         let end = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
         loop {

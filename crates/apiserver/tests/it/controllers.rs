@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::client::start;
 
-/// Waits until a resource is as it should be.
+/// Waits until a resource is as expected.
 async fn until(local: &Local, (version, plural): (&str, &str), what: &str, good: impl Fn(&[Value]) -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
@@ -25,7 +25,7 @@ fn live<'a>(pods: &'a [Value], app: &'a str) -> impl Iterator<Item = &'a Value> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deployment_has_its_pods_and_a_service_finds_them() {
+async fn a_deployment_has_its_pods_and_a_service_selects_them() {
     let (server, _) = start(Options::default()).await;
     let local = server.local();
     // There is no scheduler.
@@ -56,7 +56,7 @@ async fn a_deployment_has_its_pods_and_a_service_finds_them() {
             .filter(|endpoint| endpoint["conditions"]["ready"] == true)
             .count()
     };
-    // A Service sends nothing to Pods of a Node that is not there.
+    // A Service has no endpoints on Nodes that do not exist.
     local.create("v1", "nodes", "", json!({"metadata": {"name": "n1"}})).unwrap();
     until(&local, ("discovery.k8s.io/v1", "endpointslices"), "three endpoints", |slices| addresses(slices) == 3).await;
     until(&local, ("apps/v1", "deployments"), "available", |all| all[0]["status"]["availableReplicas"] == 3).await;
@@ -71,7 +71,7 @@ async fn a_deployment_has_its_pods_and_a_service_finds_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_prefers_what_is_near_says_so_of_its_endpoints_as_kubernetes_does() {
+async fn endpoints_of_a_service_with_a_traffic_distribution_have_the_hints_of_kubernetes() {
     let (server, _) = start(Options::default()).await;
     let local = server.local();
     let zone = json!({"topology.kubernetes.io/zone": "a"});
@@ -107,7 +107,7 @@ async fn a_service_that_prefers_what_is_near_says_so_of_its_endpoints_as_kuberne
                 let endpoints = slices.iter().filter_map(|slice| slice["endpoints"].as_array()).flatten();
                 endpoints.filter(|endpoint| endpoint["addresses"][0] == address).map(|e| e["hints"].clone()).next()
             };
-            // Nobody is sent to one that is not ready.
+            // Endpoints that are not ready have no hints.
             [of("10.0.0.1"), of("10.0.0.2"), of("10.0.0.3")]
                 == [Some(expected[0].clone()), Some(expected[1].clone()), Some(Value::Null)]
         })
@@ -134,7 +134,7 @@ async fn a_daemon_set_has_a_pod_on_every_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_goes_with_all_that_is_in_it() {
+async fn a_namespace_is_deleted_with_its_contents() {
     let (server, _) = start(Options::default()).await;
     let local = server.local();
     local.create("v1", "namespaces", "", json!({"metadata": {"name": "x"}})).unwrap();
@@ -146,7 +146,7 @@ async fn a_namespace_goes_with_all_that_is_in_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_get_ranges_lose_their_taint_and_take_their_pods_along() {
+async fn nodes_get_ranges_lose_their_taint_and_are_deleted_with_their_pods() {
     let pod_cidrs = vec!["10.10.0.0/16".parse().unwrap(), "fd00:10::/48".parse().unwrap()];
     let (server, _) = start(Options { pod_cidrs, ..Options::default() }).await;
     let local = server.local();

@@ -1,4 +1,4 @@
-//! The real kubectl against the embedded server, and whether it prints what it prints against the real one.
+//! The real kubectl against the embedded server: compares its output with that against the real server.
 
 use apiserver::{ApiServer, Options};
 use compat::kubectl::{Kubectl, check, sessions};
@@ -6,7 +6,7 @@ use testkit::kubernetes::program;
 
 use crate::recorded::{accepted, verdict};
 
-/// Checks a session against a server of its own. What differs is in `tests/accepted/kubectl-<session>.yaml`, or fails.
+/// Checks a session against a server of its own. Differences must be listed in `tests/accepted/kubectl-<session>.yaml`.
 async fn session(name: &'static str) {
     let options = Options { service_cidrs: vec!["10.96.0.0/16".parse().unwrap()], ..Options::default() };
     let server = ApiServer::start(options).await.unwrap();
@@ -32,7 +32,7 @@ macro_rules! sessions {
         })*
 
         #[test]
-        fn no_session_is_left_out() {
+        fn every_session_is_tested() {
             let all: Vec<_> = sessions().unwrap().into_iter().map(|session| format!("kubernetes_{}", session.name)).collect();
             assert_eq!(all, [$(stringify!($name)),*]);
         }

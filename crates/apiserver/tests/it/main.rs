@@ -1,4 +1,4 @@
-//! The server over HTTPS, the way its clients use it.
+//! The server over HTTPS, as its clients use it.
 
 #[cfg(test)]
 mod aggregation;

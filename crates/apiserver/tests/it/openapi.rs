@@ -20,12 +20,12 @@ fn check_references(document: &Value, of: &str) {
     references(document, &mut found);
     assert!(!found.is_empty(), "{of} has no references");
     for reference in found {
-        assert!(document.pointer(reference.trim_start_matches('#')).is_some(), "{of}: {reference} leads nowhere");
+        assert!(document.pointer(reference.trim_start_matches('#')).is_some(), "{of}: {reference} does not resolve");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_reference_leads_to_a_type_and_every_kind_has_one() {
+async fn every_reference_resolves_and_every_kind_has_a_type() {
     let (_server, client) = start(Options::default()).await;
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}});
     let definition = json!({

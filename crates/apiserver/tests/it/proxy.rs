@@ -1,4 +1,4 @@
-//! A way to the server that can be cut.
+//! A TCP proxy that can cut connections.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinHandle};
 
-/// Forwards connections to a server, and breaks them when it is told to. It ends with the test.
+/// Forwards connections to a server, and cuts them on demand. It ends with the test.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     open: Arc<Mutex<Vec<AbortHandle>>>,
@@ -23,7 +23,7 @@ impl Proxy {
             while let Ok((mut client, _)) = listener.accept().await {
                 let connection = tokio::spawn(async move {
                     let Ok(mut server) = TcpStream::connect(server).await else { return };
-                    // Whoever closes first ends it.
+                    // The first side that closes ends the connection.
                     let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
                 });
                 let mut all = all.lock().unwrap();
@@ -34,7 +34,7 @@ impl Proxy {
         Self { address, open, accepting }
     }
 
-    /// Cuts one of the open connections, in the middle of whatever it carries. Says whether there was one.
+    /// Cuts one of the open connections, in the middle of its traffic. Returns whether there was one.
     pub(crate) fn cut(&self, which: usize) -> bool {
         let mut open = self.open.lock().unwrap();
         open.retain(|connection| !connection.is_finished());

@@ -1,4 +1,4 @@
-//! Every recorded request, and whether the answer is that of the real server.
+//! Every recorded request: compares the answers with those of the real server.
 
 use std::fs;
 use std::path::Path;
@@ -7,9 +7,10 @@ use apiserver::{ApiServer, Options};
 use base64::Engine as _;
 use compat::{Allowance, Credential, Report, Server, allowances, areas, check};
 
-/// Checks an area against a server of its own. What differs is in `tests/accepted/<area>.yaml`, with the reason, or fails.
+/// Checks an area against a server of its own. Differences must be listed in `tests/accepted/<area>.yaml`, with a
+/// reason.
 async fn area(name: &'static str) {
-    // As the real server was when it was recorded: without the controllers of Nodes.
+    // Like the real server when it was recorded: without the controllers of Nodes.
     let families = ["10.96.0.0/16", "fd00:96::/112"].into_iter().take(if name == "dualstack" { 2 } else { 1 });
     let service_cidrs = families.map(|range| range.parse().unwrap()).collect();
     let options = Options { service_cidrs, ready_nodes: false, ..Options::default() };
@@ -30,14 +31,14 @@ async fn area(name: &'static str) {
     verdict(name, &report, &accepted);
 }
 
-/// Fails when something differs that is not accepted, or is accepted and no longer differs.
+/// Fails for a difference that is not accepted, and for an accepted one that no longer exists.
 pub(crate) fn verdict(list: &str, report: &Report, accepted: &[Allowance]) {
     assert!(report.differences.is_empty(), "of {} steps, these differ (real | embedded):\n{report}", report.steps);
     let unused: Vec<_> = report.unused(accepted).iter().map(|one| format!("{} {}\n", one.steps, one.field)).collect();
     assert!(unused.is_empty(), "no longer different, remove it from tests/accepted/{list}.yaml:\n{}", unused.concat());
 }
 
-/// The differences of an area, or a session, that are meant to be.
+/// The accepted differences of an area or a session.
 pub(crate) fn accepted(area: &str) -> Vec<Allowance> {
     let file = directory().join(format!("{area}.yaml"));
     if file.exists() { allowances(&file).unwrap() } else { Vec::new() }
@@ -64,7 +65,7 @@ macro_rules! areas {
         })*
 
         #[test]
-        fn no_area_and_no_list_is_left_out() {
+        fn every_area_and_every_list_is_tested() {
             let tested = [$(stringify!($name)),*];
             let all: Vec<_> = areas().unwrap().into_iter().map(|area| area.name).collect();
             assert_eq!(all, tested);

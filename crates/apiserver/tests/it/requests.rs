@@ -6,7 +6,7 @@ use crate::client::{Client, start};
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_is_made_read_changed_and_deleted() {
+async fn an_object_is_created_read_changed_and_deleted() {
     let (_server, client) = start(Options::default()).await;
     let (code, made) =
         client.post(MAPS, &json!({"metadata": {"name": "a", "labels": {"x": "1"}}, "data": {"k": "v"}})).await;
@@ -29,7 +29,7 @@ async fn an_object_is_made_read_changed_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_show_the_list_as_it_was_when_it_began() {
+async fn pages_show_the_list_at_the_revision_of_the_first_page() {
     let (server, client) = start(Options::default()).await;
     for index in 0..5 {
         client.post(MAPS, &json!({"metadata": {"name": format!("m{index}"), "labels": {"page": "yes"}}})).await;
@@ -47,7 +47,7 @@ async fn pages_show_the_list_as_it_was_when_it_began() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_input_is_told_what_is_wrong_with_it() {
+async fn errors_name_the_invalid_field() {
     let (_server, client) = start(Options::default()).await;
     let (code, _) = client.send("POST", MAPS, "application/json", "{\"a\"").await;
     assert_eq!(code, 400);
@@ -62,7 +62,7 @@ async fn bad_input_is_told_what_is_wrong_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_does_what_no_role_allows() {
+async fn a_request_that_no_role_allows_is_forbidden() {
     let (server, admin) = start(Options::default()).await;
     assert_eq!(Client::new(&server, None).get(MAPS).await.0, 403);
     assert_eq!(Client::new(&server, Some("x.y.z".into())).get(MAPS).await.0, 401);
@@ -82,7 +82,7 @@ async fn nobody_does_what_no_role_allows() {
     assert_eq!(client.get(MAPS).await.0, 200);
     assert_eq!(client.get("/api/v1/configmaps").await.0, 403);
 
-    // A role that names an object allows to list and to watch that one.
+    // A role for one object allows to list and to watch that object.
     let secrets = "/api/v1/namespaces/default/secrets";
     let role = json!({"metadata": {"name": "r"}, "rules": [
         {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["one"], "verbs": ["list"]},
@@ -120,7 +120,7 @@ async fn a_definition_serves_a_resource_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_definition_stays_until_the_last_of_its_objects_is_gone() {
+async fn a_definition_stays_until_its_last_object_is_deleted() {
     let (_server, client) = start(Options::default()).await;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -173,7 +173,7 @@ async fn an_event_is_the_same_in_both_groups() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_ends_with_what_it_is_bound_to() {
+async fn a_token_expires_with_the_object_that_it_is_bound_to() {
     let (server, client) = start(Options::default()).await;
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     assert_eq!(client.post("/api/v1/namespaces/default/pods", &pod).await.0, 201);
@@ -187,7 +187,7 @@ async fn a_token_ends_with_what_it_is_bound_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_who_apply_an_object_at_once_find_their_part_in_it() {
+async fn concurrent_applies_of_an_object_all_take_effect() {
     let (server, _client) = start(Options::default()).await;
     let writers = ["a", "b", "c", "d"];
     for round in 0..50 {

@@ -1,4 +1,4 @@
-//! What a server knows outlives it.
+//! The state of a server survives restarts and kills.
 
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -14,7 +14,7 @@ use testkit::wait::until;
 use crate::client::{Client, start};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_brings_everything_back() {
+async fn a_snapshot_restores_everything() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options { data_dir: Some(directory.path().to_owned()), ..Options::default() };
     let (server, client) = start(options.clone()).await;
@@ -32,12 +32,12 @@ async fn a_snapshot_brings_everything_back() {
     assert_eq!(client.post("/api/v1/namespaces/default/services", &again).await.0, 422, "the address is still taken");
 }
 
-/// Where the process that is killed keeps what it knows.
+/// The directory of the process that is killed.
 const DIRECTORY: &str = "APISERVER_TEST_DIRECTORY";
-/// How many objects it makes; after that it waits.
+/// Number of objects that it creates; then it waits.
 const MADE: usize = 500;
 
-/// Ends with the test.
+/// Kills the process on drop.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -66,27 +66,27 @@ async fn make_objects(directory: &Path) {
     std::future::pending::<()>().await;
 }
 
-/// The test runs itself: once to be killed, and once to look at what is left.
+/// The test runs itself: once as the process that is killed, and once to check the state.
 #[test]
-fn what_was_written_outlives_a_kill() {
+fn written_objects_survive_a_kill() {
     if let Some(directory) = env::var_os(DIRECTORY) {
         return make_objects(Path::new(&directory));
     }
     let directory = tempfile::tempdir().unwrap();
     let mut child = Command::new(env::current_exe().unwrap());
-    child.args(["--exact", "restarts::what_was_written_outlives_a_kill"]).env(DIRECTORY, directory.path());
+    child.args(["--exact", "restarts::written_objects_survive_a_kill"]).env(DIRECTORY, directory.path());
     child.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = Killed(child.spawn().unwrap());
     let last = until("the objects", Duration::from_secs(60), || {
         let revision = fs::read_to_string(directory.path().join("done")).ok()?;
         let journal = fs::read_to_string(directory.path().join("journal.jsonl")).ok()?;
-        // The journal is a moment behind.
+        // The journal has a short delay.
         journal.contains(&format!("\"resourceVersion\":\"{revision}\"")).then(|| revision.parse::<u64>().ok())?
     });
     let last = last.unwrap();
     child.0.kill().unwrap();
     child.0.wait().unwrap();
-    // It may have been killed in the middle of a line.
+    // The process may have been killed in the middle of a line.
     let mut journal = OpenOptions::new().append(true).open(directory.path().join("journal.jsonl")).unwrap();
     journal.write_all(b"{\"shelf\":\"/configmaps\",\"key\":\"default/half\",\"obj").unwrap();
 
@@ -96,7 +96,7 @@ fn what_was_written_outlives_a_kill() {
     assert!(local.get("v1", "configmaps", "default", "m0").is_err());
     assert_eq!(local.get("v1", "configmaps", "default", "m1").unwrap()["data"]["a"], "2");
     let (maps, revision) = local.list("v1", "configmaps", "default", "").unwrap();
-    // All but the deleted one, and the certificate of the server.
+    // All but the deleted one, and the CA of the server.
     assert_eq!(maps.len(), MADE);
     assert!(revision > last, "a revision that may have been used is not used again: {revision}");
 }

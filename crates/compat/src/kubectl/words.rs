@@ -1,10 +1,10 @@
-//! What kubectl prints, in words that do not differ between runs.
+//! Normalises the output of kubectl: replaces values that differ between runs by placeholders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::text;
 
-/// The words of one session: numbered by first appearance.
+/// The placeholders of one session, numbered by first appearance.
 #[derive(Default)]
 pub(super) struct Words {
     given: BTreeSet<String>,
@@ -13,7 +13,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// Takes note of what a command says itself, which stays as it is; but for how long it waits, which looks like an age.
+    /// Adds the values of a command line, which are not replaced; except for timeouts, which look like ages.
     pub(super) fn give(&mut self, text: &str) {
         let text = &text.split(' ').filter(|word| !word.starts_with("--timeout=")).collect::<Vec<_>>().join(" ");
         let parts = text.split(|c: char| !(c.is_ascii_alphanumeric() || "-.:".contains(c)));
@@ -21,7 +21,7 @@ impl Words {
         self.given.extend(text.split(|c: char| !c.is_ascii_alphanumeric()).map(str::to_owned));
     }
 
-    /// The line in words. Blanks between columns become two: how wide a column is depends on ages.
+    /// The line with placeholders. Blanks between columns become two, because the width of a column depends on ages.
     pub(super) fn line(&mut self, line: &str) -> String {
         let indent = line.len() - line.trim_start().len();
         let columns: Vec<_> = line[indent..].split("  ").map(str::trim).filter(|column| !column.is_empty()).collect();
@@ -51,7 +51,7 @@ impl Words {
             let given = self.given.contains(&rest[..length]);
             return (!given).then(|| (length, if micro { "<microtime>" } else { "<time>" }.into()));
         }
-        // As `describe` prints times, in the machine's zone.
+        // `describe` prints times in the local time zone.
         if let Some(length) = long_time(rest) {
             return Some((length, "<time>".into()));
         }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_names_addresses_and_times_are_replaced_unless_the_command_said_them() {
+    fn ages_names_addresses_and_times_are_replaced_unless_the_command_has_them() {
         let mut words = Words::default();
         words.give("expose --port=30001 --cluster-ip=10.96.0.7 --timeout=12s");
         assert_eq!(

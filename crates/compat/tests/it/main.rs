@@ -1,4 +1,4 @@
-//! The suite against the real Kubernetes: what is recorded is what it answers.
+//! The suite against the real Kubernetes: compares or records its answers.
 
 // `cfg(test)` marks the helpers as test code, where clippy allows `unwrap`.
 #[cfg(test)]

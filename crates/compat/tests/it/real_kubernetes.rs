@@ -6,7 +6,7 @@ use compat::{Credential, Server, areas, check, record, run};
 use testkit::ControlPlane;
 use testkit::kubernetes::{Options, program};
 
-/// Controllers that change Nodes and Pods by the clock would make two runs differ.
+/// Controllers that change Nodes and Pods by time would make two runs differ.
 const CONTROLLERS: [&str; 6] = [
     "*",
     "-node-lifecycle-controller",
@@ -16,7 +16,7 @@ const CONTROLLERS: [&str; 6] = [
     "-ttl-controller",
 ];
 
-/// Leases come from etcd itself, so that the server knows no more of the past than etcd does.
+/// Leases are read from etcd, so that the server has no older revisions than etcd.
 const FLAG: &str = "--watch-cache-sizes=leases.coordination.k8s.io#0";
 
 fn options() -> Options {
@@ -29,7 +29,7 @@ fn plane() -> &'static ControlPlane {
     PLANE.get_or_init(|| ControlPlane::start(options()).unwrap())
 }
 
-/// The one for the area that is about two families.
+/// A control plane for the dual-stack area.
 fn dual_stack() -> &'static ControlPlane {
     static PLANE: OnceLock<ControlPlane> = OnceLock::new();
     let service_cidrs = "10.96.0.0/16,fd00:96::/112".to_owned();
@@ -43,12 +43,12 @@ fn server(plane: &'static ControlPlane) -> Server {
     server.compacted_by(|| plane.compact())
 }
 
-/// Whether the answers are to be recorded instead of compared.
+/// Whether to record the answers instead of comparing them.
 fn recording() -> bool {
     env::var_os("RECORD").is_some()
 }
 
-/// Whether an area is to be run: all, or those that `AREAS` names.
+/// Whether to run an area: all, or those that `AREAS` names.
 fn wanted(name: &str) -> bool {
     env::var("AREAS").map_or(true, |areas| areas.split(',').any(|area| area == name))
 }
@@ -70,7 +70,7 @@ fn it_answers_every_request_as_recorded() {
 
 #[test]
 #[ignore = "needs make kubernetes"]
-fn it_makes_kubectl_print_what_is_recorded() {
+fn kubectl_prints_the_recorded_output() {
     let home = plane().dir().join("home");
     fs::create_dir(&home).unwrap();
     let kubectl = Kubectl { program: program("kubectl"), kubeconfig: plane().kubeconfig(), home };

@@ -6,23 +6,23 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn a_key_keeps_its_number() {
+fn a_key_keeps_its_id() {
     let mut ids = Ids::new(1..=1000, 32);
     let web = ids.assign(&"web").unwrap();
     assert_ne!(ids.assign(&"db").unwrap(), web);
     assert_eq!(ids.assign(&"web"), Ok(web));
     assert_eq!((ids.get(&"web"), ids.key(web)), (Some(web), Some(&"web")));
-    // Another process comes to the same.
+    // Another process assigns the same.
     assert_eq!(Ids::new(1..=1000, 32).assign(&"web"), Ok(web));
 }
 
 #[test]
-fn a_number_retires_before_another_key_gets_it() {
+fn an_id_retires_before_another_key_gets_it() {
     let mut ids = Ids::new(5..=5, 32);
     assert_eq!(ids.assign(&1u32), Ok(5));
     assert_eq!(ids.release(&1), Some(5));
     assert_eq!((ids.get(&1), ids.release(&1)), (None, None));
-    assert_eq!(ids.assign(&2).unwrap_err().to_string(), "all numbers from 5 to 5 are taken");
+    assert_eq!(ids.assign(&2).unwrap_err().to_string(), "all ids from 5 to 5 are in use");
     assert_eq!(ids.assign(&1), Ok(5), "but the same key may have it back");
     assert!(!ids.retired(5), "and then it is not retiring");
     ids.release(&1);
@@ -32,7 +32,7 @@ fn a_number_retires_before_another_key_gets_it() {
 }
 
 #[test]
-fn numbers_in_the_switch_are_kept_for_their_keys() {
+fn ids_in_the_switch_are_kept_for_their_keys() {
     let mut ids = Ids::new(1..=2, 32);
     let print = ids.fingerprint(&"old");
     assert_eq!(ids.adopt(2, print), Adopted::Kept);
@@ -47,10 +47,10 @@ fn numbers_in_the_switch_are_kept_for_their_keys() {
 }
 
 #[test]
-fn a_number_of_which_nobody_knows_whose_it_is_goes_to_nobody() {
+fn an_ambiguous_id_is_not_assigned() {
     let mut ids = Ids::new(1..=4, 32);
     let (a, b) = (ids.fingerprint(&"a"), ids.fingerprint(&"b"));
-    // Two numbers for one key, two keys for one number, and one that is just there.
+    // Two ids for one key, two keys for one id, and an id without a key.
     assert_eq!((ids.adopt(1, a), ids.adopt(2, a)), (Adopted::Kept, Adopted::Ambiguous));
     assert_eq!((ids.adopt(3, b), ids.adopt(3, b ^ 1)), (Adopted::Kept, Adopted::Ambiguous));
     ids.reserve(4);
@@ -82,23 +82,23 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn a_number_never_has_two_meanings(steps in vec(step(), 0..80)) {
+    fn an_id_never_has_two_meanings(steps in vec(step(), 0..80)) {
         let mut ids = Ids::new(1..=16, 64);
-        // Whose number it is as far as the switch is concerned; `None`: nobody knows.
-        let mut held: BTreeMap<u32, Option<u8>> = BTreeMap::new();
+        // The key of each id in the switch; `None` if unknown.
+        let mut in_use: BTreeMap<u32, Option<u8>> = BTreeMap::new();
         let mut live: BTreeMap<u8, u32> = BTreeMap::new();
         let mut retiring = BTreeSet::new();
         for step in steps {
             match step {
                 Step::Assign(key) => match ids.assign(&key) {
                     Ok(id) => {
-                        prop_assert!(held.get(&id).is_none_or(|holder| *holder == Some(key)), "{} to {}", id, key);
+                        prop_assert!(in_use.get(&id).is_none_or(|holder| *holder == Some(key)), "{} to {}", id, key);
                         prop_assert!(live.get(&key).is_none_or(|known| *known == id));
-                        held.insert(id, Some(key));
+                        in_use.insert(id, Some(key));
                         live.insert(key, id);
                         retiring.remove(&id);
                     }
-                    Err(_) => prop_assert_eq!(held.len(), 16),
+                    Err(_) => prop_assert_eq!(in_use.len(), 16),
                 },
                 Step::Release(key) => {
                     let id = live.remove(&key);
@@ -106,36 +106,36 @@ proptest! {
                     retiring.extend(id);
                 }
                 Step::Retired(id) => {
-                    let waited = retiring.remove(&id);
-                    prop_assert_eq!(ids.retired(id), waited);
-                    if waited {
-                        held.remove(&id);
+                    let was_retiring = retiring.remove(&id);
+                    prop_assert_eq!(ids.retired(id), was_retiring);
+                    if was_retiring {
+                        in_use.remove(&id);
                     }
                 }
                 Step::Adopt(id, key) => match ids.adopt(id, key.stable_hash()) {
-                    Adopted::Kept => drop(held.insert(id, Some(key))),
+                    Adopted::Kept => drop(in_use.insert(id, Some(key))),
                     Adopted::Ambiguous => {
-                        // Nobody else may have it, and neither may those who could not be told apart.
-                        let known = held.iter().filter(|(other, holder)| {
+                        // No key may get it, and none of those that cannot be told apart.
+                        let known = in_use.iter().filter(|(other, holder)| {
                             **holder == Some(key) && !live.values().any(|id| id == *other) && !retiring.contains(*other)
                         });
                         for other in known.map(|(other, _)| *other).collect::<Vec<_>>() {
-                            held.insert(other, None);
+                            in_use.insert(other, None);
                         }
-                        held.insert(id, None);
+                        in_use.insert(id, None);
                     }
-                    Adopted::Clash => prop_assert!(held.contains_key(&id)),
+                    Adopted::Clash => prop_assert!(in_use.contains_key(&id)),
                     Adopted::OutOfRange => unreachable!(),
                 },
                 Step::Reserve(id) => {
                     ids.reserve(id);
                     if !live.values().any(|known| *known == id) && !retiring.contains(&id) {
-                        held.insert(id, None);
+                        in_use.insert(id, None);
                     }
                 }
                 Step::Forget => {
                     ids.forget_unclaimed();
-                    held.retain(|id, _| live.values().any(|known| known == id) || retiring.contains(id));
+                    in_use.retain(|id, _| live.values().any(|known| known == id) || retiring.contains(id));
                 }
             }
             prop_assert_eq!(live.values().collect::<BTreeSet<_>>().len(), live.len());
@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn a_restart_changes_no_number(first in vec(0..200u64, 0..60), gone in vec(0..200u64, 0..20), order in any::<u64>()) {
+    fn a_restart_changes_no_id(first in vec(0..200u64, 0..60), gone in vec(0..200u64, 0..20), order in any::<u64>()) {
         let mut ids = Ids::new(100..=170, 48);
         for key in &first {
             prop_assert!(ids.assign(key).is_ok());

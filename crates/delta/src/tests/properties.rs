@@ -1,4 +1,4 @@
-//! What holds for every sequence of events.
+//! Properties of every sequence of events.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use openflow::port::Port;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::model::{Owner, POISON, Switch, Wanted, messages};
-use crate::{Failure, State};
+use crate::Failure;
+use crate::model::{AllClaims, Key, Owner, POISON, State, Switch, conclude, key, len, messages};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -20,26 +20,26 @@ enum Step {
     Groups(Owner, Vec<Group>),
     Meters(Owner, Vec<Meter>),
     Remove(Owner),
-    /// A patch is made, the steps happen, and the patch is carried out.
+    /// A patch is made, the steps happen, and the patch is applied.
     Patch(Vec<Step>),
-    /// A patch is made, and the connection breaks before or after it is carried out.
+    /// A patch is made, and the connection breaks before or after it is applied.
     Break(bool),
-    /// The switch is listed anew.
+    /// A resync without a reason.
     Resync,
-    /// Someone else removes everything from a table, then the switch is listed anew.
+    /// Another program deletes all flows of a table; a resync follows.
     Meddle(u8),
     AllowSweep,
     Retry,
 }
 
-/// With conflicts and with what the switch refuses, or without.
+/// Whether steps are free of conflicts and of objects that the switch rejects.
 #[derive(Clone, Copy, Debug)]
-struct Peace(bool);
+struct Harmless(bool);
 
-fn flow(peace: Peace) -> impl Strategy<Value = Flow> {
+fn flow(harmless: Harmless) -> impl Strategy<Value = Flow> {
     let clause = (0..4u32, 1..3u8).prop_map(|(id, clause)| Action::Conjunction { id, clause, of: 2 });
     let clauses = vec(clause, 1..3);
-    // In peace, actions follow from the key, so that nobody disagrees.
+    // Without conflicts, the key determines the actions.
     let other = prop_oneof![
         3 => (1..4u32).prop_map(|id| vec![Action::Group(id)]),
         2 => (1..3u32).prop_map(|id| vec![Action::Meter(id)]),
@@ -50,57 +50,57 @@ fn flow(peace: Peace) -> impl Strategy<Value = Flow> {
         move |(table, address, conjunctive, clauses, other, timeout)| {
             let matches = Match::ip().with(openflow::field::Field::Ipv4Dst, u32::from(address));
             let mut flow = Flow::at(table, 10).when(matches);
-            flow.actions = match peace {
-                Peace(true) if table == 1 => clauses,
-                Peace(true) => vec![Action::Group(u32::from(address) + 1)],
-                Peace(false) if conjunctive => clauses,
-                Peace(false) => other,
+            flow.actions = match harmless {
+                Harmless(true) if table == 1 => clauses,
+                Harmless(true) => vec![Action::Group(u32::from(address) + 1)],
+                Harmless(false) if conjunctive => clauses,
+                Harmless(false) => other,
             };
-            flow.idle_timeout = if timeout && !peace.0 { 60 } else { 0 };
+            flow.idle_timeout = if timeout && !harmless.0 { 60 } else { 0 };
             flow
         },
     )
 }
 
-fn group(peace: Peace) -> impl Strategy<Value = Group> {
+fn group(harmless: Harmless) -> impl Strategy<Value = Group> {
     let bucket = (prop_oneof![6 => 1..4u16, 1 => Just(POISON)], prop::option::weighted(0.3, 1..4u32));
     (1..4u32, vec(bucket, 0..3)).prop_map(move |(id, buckets)| {
         let bucket = |(weight, next): (u16, Option<u32>)| Bucket {
-            weight: Some(if peace.0 { 1 } else { weight }),
-            // Upwards only: the switch does not like circles.
+            weight: Some(if harmless.0 { 1 } else { weight }),
+            // Upwards only: the switch rejects cycles.
             actions: next.filter(|next| *next > id).map(Action::Group).into_iter().collect(),
             ..Bucket::default()
         };
         let mut group = Group { id, kind: GroupType::Select, selection: None, buckets: vec![], unknown: vec![] };
-        if !peace.0 {
+        if !harmless.0 {
             group.buckets = buckets.into_iter().map(bucket).collect();
         }
         group
     })
 }
 
-fn meter(peace: Peace) -> impl Strategy<Value = Meter> {
+fn meter(harmless: Harmless) -> impl Strategy<Value = Meter> {
     (1..3u32, prop_oneof![3 => 1..3u32, 1 => Just(POISON.into())])
-        .prop_map(move |(id, rate)| Meter::drop_pktps(MeterId(id), if peace.0 { 1 } else { rate }, 1))
+        .prop_map(move |(id, rate)| Meter::drop_pktps(MeterId(id), if harmless.0 { 1 } else { rate }, 1))
 }
 
 fn owned(owner: Owner, flows: Vec<Flow>) -> Vec<Flow> {
     flows.into_iter().map(|flow| flow.cookie(owner.into())).collect()
 }
 
-fn wish(peace: Peace) -> impl Strategy<Value = Step> {
+fn claims(harmless: Harmless) -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => (1..4u32, vec(flow(peace), 0..5)).prop_map(|(owner, flows)| Step::Flows(owner, owned(owner, flows))),
-        3 => (1..4u32, vec(group(peace), 0..4)).prop_map(|(owner, groups)| Step::Groups(owner, groups)),
-        2 => (1..4u32, vec(meter(peace), 0..3)).prop_map(|(owner, meters)| Step::Meters(owner, meters)),
+        6 => (1..4u32, vec(flow(harmless), 0..5)).prop_map(|(owner, flows)| Step::Flows(owner, owned(owner, flows))),
+        3 => (1..4u32, vec(group(harmless), 0..4)).prop_map(|(owner, groups)| Step::Groups(owner, groups)),
+        2 => (1..4u32, vec(meter(harmless), 0..3)).prop_map(|(owner, meters)| Step::Meters(owner, meters)),
         1 => (1..4u32).prop_map(Step::Remove),
     ]
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        12 => wish(Peace(false)),
-        6 => vec(wish(Peace(false)), 0..3).prop_map(Step::Patch),
+        12 => claims(Harmless(false)),
+        6 => vec(claims(Harmless(false)), 0..3).prop_map(Step::Patch),
         2 => any::<bool>().prop_map(Step::Break),
         1 => Just(Step::Resync),
         1 => (1..3u8).prop_map(Step::Meddle),
@@ -109,59 +109,61 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A state, a switch, and what was said.
+/// A state, a switch, the claims, and the keys that were ever claimed.
 struct World {
-    state: State<Owner>,
+    state: State,
     switch: Switch,
-    wanted: Wanted,
+    claims: AllClaims,
+    flow_keys: BTreeSet<Key>,
+    group_ids: BTreeSet<u32>,
 }
 
 impl World {
     fn new(switch: Switch) -> Self {
-        let mut state = State::new(|_| false);
+        let mut state = State::with_meters(|_| false);
         switch.resync(&mut state);
-        Self { state, switch, wanted: Wanted::default() }
+        Self { state, switch, claims: AllClaims::default(), flow_keys: BTreeSet::new(), group_ids: BTreeSet::new() }
     }
 
     fn step(&mut self, step: Step) {
         match step {
             Step::Flows(owner, flows) => {
-                self.wanted.flows.insert(owner, flows.clone());
+                self.flow_keys.extend(flows.iter().map(key));
+                self.claims.flows.insert(owner, flows.clone());
                 self.state.set_flows(&owner, flows);
             }
             Step::Groups(owner, groups) => {
-                self.wanted.groups.insert(owner, groups.clone());
+                self.group_ids.extend(groups.iter().map(|group| group.id));
+                self.claims.groups.insert(owner, groups.clone());
                 self.state.set_groups(&owner, groups);
             }
             Step::Meters(owner, meters) => {
-                self.wanted.meters.insert(owner, meters.clone());
+                self.claims.meters.insert(owner, meters.clone());
                 self.state.set_meters(&owner, meters);
             }
             Step::Remove(owner) => {
-                self.wanted.flows.remove(&owner);
-                self.wanted.groups.remove(&owner);
-                self.wanted.meters.remove(&owner);
+                self.claims.flows.remove(&owner);
+                self.claims.groups.remove(&owner);
+                self.claims.meters.remove(&owner);
                 self.state.remove(&owner);
             }
             Step::Patch(meanwhile) => {
                 let Some(patch) = self.state.patch() else { return };
-                let before = messages(&self.state, &patch, 0..patch.len());
-                assert_eq!(before.len(), patch.len());
+                let before = messages(&self.state, &patch);
+                assert_eq!(before.len(), len(&patch));
                 for step in meanwhile {
                     self.step(step);
                 }
-                assert_eq!(messages(&self.state, &patch, 0..patch.len()), before);
-                match self.switch.carry_out(&self.state, &patch) {
-                    Ok(()) => self.state.committed(patch),
-                    Err(failure) => self.state.failed(patch, failure),
-                }
+                assert_eq!(messages(&self.state, &patch), before);
+                let result = self.switch.apply(&self.state, &patch);
+                conclude(&mut self.state, patch, result);
             }
-            Step::Break(carried_out) => {
+            Step::Break(applied) => {
                 let Some(patch) = self.state.patch() else { return };
-                if carried_out {
-                    let _ = self.switch.carry_out(&self.state, &patch);
+                if applied {
+                    let _ = self.switch.apply(&self.state, &patch);
                 }
-                self.state.failed(patch, Failure::Unknown);
+                conclude(&mut self.state, patch, Err(Failure::Unknown));
                 self.switch.resync(&mut self.state);
             }
             Step::Resync => self.switch.resync(&mut self.state),
@@ -175,7 +177,7 @@ impl World {
     }
 }
 
-/// A switch that something has been done to.
+/// A switch with leftovers of these steps.
 fn used_switch(steps: Vec<Step>) -> Switch {
     let mut world = World::new(Switch::default());
     for step in steps {
@@ -187,16 +189,16 @@ fn used_switch(steps: Vec<Step>) -> Switch {
 
 proptest! {
     #[test]
-    fn every_way_ends_with_what_is_wanted(before in vec(wish(Peace(false)), 0..4), steps in vec(step(), 0..24)) {
+    fn every_history_ends_in_the_desired_state(before in vec(claims(Harmless(false)), 0..4), steps in vec(step(), 0..24)) {
         let mut world = World::new(used_switch(before));
         for step in steps {
             world.step(step);
         }
-        let World { mut state, mut switch, wanted } = world;
+        let World { mut state, mut switch, claims, .. } = world;
         state.allow_sweep();
         state.retry();
         switch.converge(&mut state);
-        let outcome = wanted.outcome();
+        let outcome = claims.outcome();
         for (key, flow) in &outcome.flows {
             prop_assert_eq!(switch.flows.get(key), Some(flow));
         }
@@ -206,14 +208,14 @@ proptest! {
         for (id, meter) in &outcome.meters {
             prop_assert_eq!(switch.meters.get(id), Some(meter));
         }
-        // What is there beyond that is wanted as well, only not like that.
-        let keys = wanted.keys();
+        // Other flows have a claimed key: their desired contents cannot be installed.
+        let keys = claims.keys();
         prop_assert_eq!(switch.cascaded, 0);
         prop_assert!(switch.flows.keys().all(|key| keys.contains(key)));
 
-        // From scratch it is the same, conflicts included.
-        let (mut again, mut fresh) = (State::new(|_| false), Switch::default());
-        wanted.tell(&mut again);
+        // A new state ends the same, with the same conflicts.
+        let (mut again, mut fresh) = (State::with_meters(|_| false), Switch::default());
+        claims.set_all(&mut again);
         fresh.resync(&mut again);
         again.allow_sweep();
         fresh.converge(&mut again);
@@ -222,69 +224,65 @@ proptest! {
             prop_assert_eq!(switch.flows.get(key), Some(flow));
         }
 
-        // And a resync finds nothing to do.
+        // A resync finds nothing to do.
         switch.resync(&mut state);
         prop_assert!(state.patch().is_none());
     }
 
     #[test]
-    fn what_nobody_has_spoken_of_stays_until_sweeping_is_allowed(
-        before in vec(wish(Peace(false)), 0..6),
+    fn unclaimed_objects_stay_until_sweeping_is_allowed(
+        before in vec(claims(Harmless(false)), 0..6),
         steps in vec(prop_oneof![
-            2 => wish(Peace(false)),
-            2 => vec(wish(Peace(false)), 0..3).prop_map(Step::Patch),
+            2 => claims(Harmless(false)),
+            2 => vec(claims(Harmless(false)), 0..3).prop_map(Step::Patch),
             1 => any::<bool>().prop_map(Step::Break),
             1 => Just(Step::Resync),
         ], 0..16),
     ) {
-        let found = used_switch(before);
-        let mut world = World::new(found.clone());
-        let (mut keys, mut groups) = (BTreeSet::new(), BTreeSet::new());
+        let leftovers = used_switch(before);
+        let mut world = World::new(leftovers.clone());
         for step in steps {
             world.step(step);
-            keys.extend(world.wanted.keys());
-            groups.extend(world.wanted.groups.values().flatten().map(|group| group.id));
         }
-        for (key, flow) in found.flows.iter().filter(|(key, _)| !keys.contains(key)) {
+        for (key, flow) in leftovers.flows.iter().filter(|(key, _)| !world.flow_keys.contains(key)) {
             prop_assert_eq!(world.switch.flows.get(key), Some(flow));
         }
-        for (id, group) in found.groups.iter().filter(|(id, _)| !groups.contains(id)) {
+        for (id, group) in leftovers.groups.iter().filter(|(id, _)| !world.group_ids.contains(id)) {
             prop_assert_eq!(world.switch.groups.get(id), Some(group));
         }
     }
 
     #[test]
-    fn a_restart_sends_nothing(steps in vec(wish(Peace(true)), 0..12), owners in Just(vec![1, 2, 3]).prop_shuffle(), listed in 0..4usize) {
+    fn a_restart_sends_nothing(steps in vec(claims(Harmless(true)), 0..12), owners in Just(vec![1, 2, 3]).prop_shuffle(), listed in 0..4usize) {
         let mut world = World::new(Switch::default());
         world.state.allow_sweep();
         for step in steps {
             world.step(step);
         }
         world.switch.converge(&mut world.state);
-        // Two owners of a group would disagree until both have spoken, and so would what waits for a group.
+        // One owner for each group and meter: two would conflict until both have made their claims.
         let mut taken = BTreeSet::new();
-        for groups in world.wanted.groups.values_mut() {
+        for groups in world.claims.groups.values_mut() {
             groups.retain(|group| taken.insert(group.id));
         }
         let mut taken = BTreeSet::new();
-        for meters in world.wanted.meters.values_mut() {
+        for meters in world.claims.meters.values_mut() {
             meters.retain(|meter| taken.insert(meter.id));
         }
-        let mut state = State::new(|_| false);
+        let mut state = State::with_meters(|_| false);
         for (at, owner) in owners.iter().enumerate() {
             if at == listed {
                 world.switch.resync(&mut state);
             }
-            world.wanted.tell_of(&mut state, *owner);
-            if let Some(patch) = state.patch() {
-                prop_assert!(patch.is_empty(), "{:?}", messages(&state, &patch, 0..patch.len()));
-            }
+            world.claims.set(&mut state, *owner);
+            let patch = state.patch();
+            prop_assert!(patch.is_none(), "{:?}", messages(&state, &patch.unwrap()));
         }
         if listed == owners.len() {
             world.switch.resync(&mut state);
         }
         state.allow_sweep();
         let patch = state.patch();
-        prop_assert!(patch.is_none(), "{:?}", messages(&state, &patch.unwrap(), 0..99));
+        prop_assert!(patch.is_none(), "{:?}", messages(&state, &patch.unwrap()));
     }
 }

@@ -1,4 +1,4 @@
-//! What should happen, case by case.
+//! Single cases, each with its expected messages.
 
 use openflow::action::Action;
 use openflow::flow::Flow;
@@ -6,8 +6,8 @@ use openflow::group::{Bucket, Group, GroupType};
 use openflow::header::kind;
 use openflow::meter::{Meter, MeterId};
 
-use crate::model::{Owner, POISON, Sent, Switch, messages};
-use crate::{Conflict, Failure, Observed, Patch, Rejected, State, Target};
+use crate::model::{POISON, State, Switch, conclude, len, messages};
+use crate::{Conflict, Failure, Observed, Rejected, Target};
 
 fn flow(text: &str) -> Flow {
     text.parse().unwrap()
@@ -18,25 +18,32 @@ fn group(id: u32, actions: Vec<Action>) -> Group {
     Group { id, kind: GroupType::Select, selection: None, buckets: vec![bucket], unknown: Vec::new() }
 }
 
-/// A state that knows an empty switch.
-fn fresh() -> State<Owner> {
-    let mut state = State::new(|_| false);
+/// A state after the resync of an empty switch.
+fn fresh() -> State {
+    let mut state = State::with_meters(|_| false);
     Switch::default().resync(&mut state);
     state.allow_sweep();
     state
-}
-
-fn all(state: &State<Owner>, patch: &Patch) -> Vec<Sent> {
-    messages(state, patch, 0..patch.len())
 }
 
 fn texts(switch: &Switch) -> Vec<String> {
     switch.flows.values().map(|flow| flow.to_string().replace(", ", ",")).collect()
 }
 
+/// Applies all stages; returns the kinds of the messages of each.
+fn stages(state: &mut State, switch: &mut Switch) -> Vec<Vec<u8>> {
+    let mut stages = Vec::new();
+    while let Some(stage) = state.patch() {
+        stages.push(messages(state, &stage).into_iter().map(|(kind, _)| kind).collect());
+        let result = switch.apply(state, &stage);
+        conclude(state, stage, result);
+    }
+    stages
+}
+
 #[test]
-fn nothing_is_sent_before_the_switch_is_known() {
-    let mut state = State::new(|_| false);
+fn nothing_is_sent_before_a_resync() {
+    let mut state = State::with_meters(|_| false);
     state.set_flows(&1, [flow("table=1 actions=drop")]);
     assert!(state.needs_resync() && state.patch().is_none());
     Switch::default().resync(&mut state);
@@ -53,7 +60,7 @@ fn clauses_of_several_owners_are_one_flow() {
     let both = "cookie=0x1,table=1,priority=5,ip actions=conjunction(2,1/2),conjunction(9,1/2)";
     assert_eq!(texts(&switch), [both]);
     assert_eq!(state.conflicts(), []);
-    // The smaller owner has all there is, so the switch need not hear that the other one goes.
+    // The smaller owner claims both clauses, so the flow stays the same without the other.
     state.remove(&2);
     assert!(state.patch().is_none());
     state.set_flows(&2, [flow("cookie=0x2,table=1,priority=5,ip actions=conjunction(2,1/2)")]);
@@ -82,7 +89,7 @@ fn equal_flows_are_shared_until_the_last_owner_goes() {
 }
 
 #[test]
-fn a_disagreement_is_reported_and_the_smallest_owner_wins() {
+fn a_conflict_is_reported_and_the_smallest_owner_wins() {
     let (mut state, mut switch) = (fresh(), Switch::default());
     state.set_flows(&2, [flow("table=1,priority=7,ip actions=drop")]);
     state.set_flows(&3, [flow("table=1,priority=7,ip actions=conjunction(3,1/2)")]);
@@ -95,8 +102,8 @@ fn a_disagreement_is_reported_and_the_smallest_owner_wins() {
     assert_eq!(
         texts,
         [
-            "flow table=1,priority=7,ip is wanted in two ways, by 1, who gets it, and by 2",
-            "group 5 is wanted in two ways, by 1, who gets it, and by 2"
+            "conflict on flow table=1,priority=7,ip: 1 and 2 want different contents; 1 is installed",
+            "conflict on group 5: 1 and 2 want different contents; 1 is installed"
         ]
     );
     state.remove(&1);
@@ -132,28 +139,22 @@ fn only_what_changed_is_sent() {
 }
 
 #[test]
-fn what_is_pointed_at_comes_first_and_goes_last() {
+fn targets_are_installed_first_and_deleted_last() {
     let (mut state, mut switch) = (fresh(), Switch::default());
     state.set_flows(&1, [flow("table=1,ip actions=group:1"), flow("table=2,ip actions=meter:7")]);
     state.set_groups(&1, [group(1, vec![Action::Group(2)]), group(2, vec![])]);
     state.set_meters(&1, [Meter::drop_pktps(MeterId(7), 10, 10)]);
-    let patch = state.patch().unwrap();
-    assert_eq!((patch.before(), patch.bundle(), patch.after()), (0..1, 1..5, 5..5));
-    let kinds: Vec<_> = all(&state, &patch).iter().map(|(kind, _)| *kind).collect();
-    assert_eq!(kinds, [kind::METER_MOD, kind::GROUP_MOD, kind::GROUP_MOD, kind::FLOW_MOD, kind::FLOW_MOD]);
-    switch.carry_out(&state, &patch).unwrap();
-    state.committed(patch);
+    let kinds = [kind::METER_MOD, kind::GROUP_MOD, kind::GROUP_MOD, kind::FLOW_MOD, kind::FLOW_MOD];
+    assert_eq!(stages(&mut state, &mut switch), [&kinds[..1], &kinds[1..]]);
 
     state.remove(&1);
-    let patch = state.patch().unwrap();
-    assert_eq!((patch.before(), patch.bundle(), patch.after()), (0..0, 0..4, 4..5));
-    switch.carry_out(&state, &patch).unwrap();
-    state.committed(patch);
+    let kinds = [kind::FLOW_MOD, kind::FLOW_MOD, kind::GROUP_MOD, kind::GROUP_MOD, kind::METER_MOD];
+    assert_eq!(stages(&mut state, &mut switch), [&kinds[..4], &kinds[4..]]);
     assert_eq!(switch, Switch::default());
 }
 
 #[test]
-fn a_group_stays_while_a_flow_should_point_at_it() {
+fn a_group_stays_while_a_claimed_flow_points_at_it() {
     let (mut state, mut switch) = (fresh(), Switch::default());
     state.set_flows(&1, [flow("table=1,ip actions=group:1")]);
     state.set_groups(&2, [group(1, vec![])]);
@@ -166,7 +167,7 @@ fn a_group_stays_while_a_flow_should_point_at_it() {
 }
 
 #[test]
-fn a_group_stays_while_what_points_at_it_cannot_be_replaced() {
+fn a_group_stays_while_the_flow_that_points_at_it_cannot_be_replaced() {
     let (mut state, mut switch) = (fresh(), Switch::default());
     state.set_flows(&1, [flow("table=1,ip actions=group:1")]);
     state.set_groups(&1, [group(1, vec![Action::Group(2)]), group(2, vec![])]);
@@ -178,7 +179,7 @@ fn a_group_stays_while_what_points_at_it_cannot_be_replaced() {
     assert_eq!(switch, before);
     switch.resync(&mut state);
     assert_eq!(switch.converge(&mut state), 0);
-    // Nor is it taken away by a state that has only seen the old flow in the switch.
+    // The same holds for a state that knows the old flow only from a resync.
     let mut state = fresh();
     switch.resync(&mut state);
     state.set_flows(&1, [flow(&format!("table=1,ip actions=output:{POISON}"))]);
@@ -197,10 +198,14 @@ fn a_flow_waits_for_its_group_and_the_rest_does_not() {
     assert_eq!(texts(&switch), ["table=1,arp actions=drop"]);
     let waiting = state.waiting();
     assert_eq!((waiting.len(), waiting[0].target, &waiting[0].owners[..]), (1, Target::Group(1), &[1][..]));
-    assert_eq!(waiting[0].to_string(), "flow table=1,priority=32768,ip waits for group 1");
-    // Groups that go round in a circle never come, and that is said as well.
+    assert_eq!(waiting[0].to_string(), "flow table=1,priority=32768,ip waits for group 1, which does not exist");
+    // Groups in a cycle are never installed, and are reported too.
     state.set_groups(&2, [group(1, vec![Action::Group(2)]), group(2, vec![Action::Group(1)])]);
     assert_eq!(switch.converge(&mut state), 0);
+    assert_eq!(state.waiting().len(), 3);
+    // Each once, also if its slot was freed and used again.
+    state.set_groups(&2, []);
+    state.set_groups(&2, [group(1, vec![Action::Group(2)]), group(2, vec![Action::Group(1)])]);
     assert_eq!(state.waiting().len(), 3);
     state.set_groups(&2, [group(1, vec![Action::Group(2)]), group(2, vec![])]);
     assert_eq!(state.waiting(), []);
@@ -208,7 +213,7 @@ fn a_flow_waits_for_its_group_and_the_rest_does_not() {
 }
 
 #[test]
-fn nothing_that_was_found_is_swept_before_it_may_be() {
+fn leftovers_stay_until_sweeping_is_allowed() {
     let mut switch = Switch::default();
     let mut old = fresh();
     old.set_flows(&1, [flow("table=1,ip actions=group:1"), flow("table=2,ip actions=conjunction(1,1/2)")]);
@@ -217,16 +222,16 @@ fn nothing_that_was_found_is_swept_before_it_may_be() {
     old.set_meters(&1, [Meter::drop_pktps(MeterId(7), 10, 10)]);
     switch.converge(&mut old);
 
-    let mut state = State::new(|_| false);
+    let mut state = State::with_meters(|_| false);
     switch.resync(&mut state);
     assert!(state.patch().is_none());
-    // A part of a shared flow does not take the other parts away, and something new comes at once.
+    // A claim on a clause leaves the other clauses alone, and new flows are installed at once.
     state.set_flows(&2, [flow("table=2,ip actions=conjunction(2,1/2)"), flow("table=3,ip actions=drop")]);
     assert_eq!(switch.converge(&mut state), 1);
     state.set_flows(&3, [flow("table=2,ip actions=conjunction(3,1/2)")]);
     assert_eq!(switch.converge(&mut state), 1);
     assert_eq!(texts(&switch)[1], "table=2,ip actions=conjunction(1,1/2),conjunction(2,1/2),conjunction(3,1/2)");
-    // What this state brought itself, it can take away.
+    // Flows that this state installed can be deleted.
     state.set_flows(&2, [flow("table=2,ip actions=conjunction(2,1/2)")]);
     assert_eq!(switch.converge(&mut state), 1);
     state.allow_sweep();
@@ -236,42 +241,42 @@ fn nothing_that_was_found_is_swept_before_it_may_be() {
 }
 
 #[test]
-fn what_comes_to_something_that_was_found_can_go_again() {
-    let mut found = Switch::default();
+fn a_clause_added_to_a_leftover_can_be_removed_again() {
+    let mut leftovers = Switch::default();
     let mut old = fresh();
     old.set_flows(&1, [flow("table=2,ip actions=conjunction(1,1/2),conjunction(2,1/2)")]);
-    found.converge(&mut old);
+    leftovers.converge(&mut old);
     for lost in [false, true] {
-        let (mut state, mut switch) = (State::new(|_| false), found.clone());
+        let (mut state, mut switch) = (State::with_meters(|_| false), leftovers.clone());
         switch.resync(&mut state);
         state.set_flows(&3, [flow("cookie=0x3,table=2,ip actions=conjunction(3,1/2)")]);
         assert_eq!(switch.converge(&mut state), 1);
         state.remove(&3);
         if lost {
-            // Without the connection nobody knows any more what was found and what came later: all of it stays.
+            // After a resync the new clause cannot be told from the leftover: all of them stay.
             switch.resync(&mut state);
             assert_eq!(switch.converge(&mut state), 0);
             assert!(texts(&switch)[0].ends_with("conjunction(1,1/2),conjunction(2,1/2),conjunction(3,1/2)"));
         } else {
             assert_eq!(switch.converge(&mut state), 1);
-            assert_eq!(switch, found);
+            assert_eq!(switch, leftovers);
         }
     }
 }
 
 #[test]
 fn learned_flows_are_left_alone() {
-    let mut state: State<Owner> = State::new(|flow| flow.table == 40 && flow.idle_timeout != 0);
+    let mut state: State = State::with_meters(|flow| flow.table == 40 && flow.idle_timeout != 0);
     state.allow_sweep();
     state.begin_resync();
     assert_eq!(state.observe_flow(&flow("table=40,idle_timeout=10,ip actions=drop")), Observed::Learned);
     assert_eq!(state.observe_flow(&flow("table=40,ip actions=drop")), Observed::Unwanted);
     state.end_resync();
-    assert_eq!(state.patch().unwrap().len(), 1);
+    assert_eq!(len(&state.patch().unwrap()), 1);
 }
 
 #[test]
-fn what_is_not_understood_is_reported_and_replaced() {
+fn foreign_flows_are_reported_and_replaced() {
     let (mut state, mut switch) = (fresh(), Switch::default());
     state.set_flows(&1, [flow("table=1,ip actions=drop")]);
     switch.converge(&mut state);
@@ -283,11 +288,26 @@ fn what_is_not_understood_is_reported_and_replaced() {
     assert_eq!(state.observe_flow(&foreign), Observed::Foreign);
     state.end_resync();
     let patch = state.patch().unwrap();
-    assert_eq!(patch.len(), 2, "one is replaced, one is removed");
+    assert_eq!(len(&patch), 2, "one is replaced, one is deleted");
 }
 
 #[test]
-fn a_refused_message_is_set_aside_and_the_rest_lands() {
+fn a_leftover_that_became_foreign_is_not_put_back() {
+    let mut state: State = State::with_meters(|_| false);
+    let mut leftover = flow("table=1,ip actions=drop");
+    for observed in [Observed::Unwanted, Observed::Foreign] {
+        state.begin_resync();
+        assert_eq!(state.observe_flow(&leftover), observed);
+        state.end_resync();
+        assert!(state.patch().is_none());
+        leftover.actions.push(Action::Unknown(vec![0, 99, 0, 8, 0, 0, 0, 0]));
+    }
+    state.allow_sweep();
+    assert_eq!(len(&state.patch().unwrap()), 1);
+}
+
+#[test]
+fn a_rejected_message_is_set_aside_and_the_rest_is_applied() {
     let (mut state, mut switch) = (fresh(), Switch::default());
     let poison = format!("table=1,ip actions=output:{POISON}");
     state.set_flows(&1, [flow(&poison), flow("table=2,ip actions=drop"), flow("table=3,ip actions=group:1")]);
@@ -303,9 +323,9 @@ fn a_refused_message_is_set_aside_and_the_rest_lands() {
     assert_eq!(
         texts,
         [
-            "flow table=1,priority=32768,ip was refused: poison",
-            "group 1 was refused: poison",
-            "meter 1 was refused: poison"
+            "switch rejected flow table=1,priority=32768,ip: poison",
+            "switch rejected group 1: poison",
+            "switch rejected meter 1: poison"
         ]
     );
     assert_eq!(rejections.iter().map(|r| r.owners.clone()).collect::<Vec<_>>(), [[1], [2], [3]]);
@@ -325,7 +345,7 @@ fn a_refused_message_is_set_aside_and_the_rest_lands() {
 }
 
 #[test]
-fn what_does_not_fit_into_a_message_is_not_sent() {
+fn objects_that_are_too_long_for_a_message_are_not_sent() {
     let (mut state, mut switch) = (fresh(), Switch::default());
     for owner in 0..4200 {
         state.set_flows(&owner, [flow(&format!("table=1,ip actions=conjunction({owner},1/2)"))]);
@@ -334,7 +354,7 @@ fn what_does_not_fit_into_a_message_is_not_sent() {
     assert_eq!(switch.converge(&mut state), 0);
     let rejections = state.rejections();
     assert_eq!((rejections.len(), rejections[0].owners.len()), (2, 4200));
-    assert_eq!(rejections[0].reason, "its message would need 67264 bytes, and 65511 are the limit");
+    assert_eq!(rejections[0].reason, "its message has 67264 bytes; OpenFlow allows 65511");
     for owner in 4000..4200 {
         state.remove(&owner);
     }
@@ -342,53 +362,63 @@ fn what_does_not_fit_into_a_message_is_not_sent() {
 }
 
 #[test]
-fn a_patch_says_what_was_wanted_when_it_was_made() {
+fn messages_of_a_patch_do_not_follow_later_claims() {
     let (mut state, mut switch) = (fresh(), Switch::default());
     state.set_flows(&1, [flow("table=1,ip actions=drop"), flow("table=2,ip actions=conjunction(1,1/2)")]);
     state.set_groups(&1, [group(1, vec![]), group(2, vec![])]);
     state.set_meters(&1, [Meter::drop_pktps(MeterId(1), 1, 1)]);
-    let patch = state.patch().unwrap();
-    let before = all(&state, &patch);
-    state.set_flows(&1, [flow("table=1,ip actions=NORMAL")]);
+    let stage = state.patch().unwrap();
+    let before = messages(&state, &stage);
+    state.set_meters(&1, []);
+    assert_eq!(messages(&state, &stage), before);
+    switch.apply(&state, &stage).unwrap();
+    conclude(&mut state, stage, Ok(()));
+    assert_eq!(stages(&mut state, &mut switch).concat().first(), Some(&kind::METER_MOD));
+    assert!(switch.meters.is_empty());
+
+    state.set_flows(&1, [flow("table=1,ip actions=NORMAL"), flow("table=2,ip actions=conjunction(3,1/2)")]);
+    state.set_groups(&1, [group(1, vec![]), group(3, vec![])]);
+    let stage = state.patch().unwrap();
+    let before = messages(&state, &stage);
+    state.set_flows(&1, [flow("table=1,ip actions=drop")]);
     state.set_flows(&2, [flow("table=2,ip actions=conjunction(2,1/2)")]);
     state.set_groups(&1, [group(1, vec![Action::DecTtl])]);
-    state.set_meters(&1, [Meter::drop_pktps(MeterId(1), 2, 2)]);
     state.set_flows(&1, []);
-    assert_eq!(all(&state, &patch), before);
-    switch.carry_out(&state, &patch).unwrap();
-    state.committed(patch);
+    assert_eq!(messages(&state, &stage), before);
+    switch.apply(&state, &stage).unwrap();
+    conclude(&mut state, stage, Ok(()));
     switch.converge(&mut state);
     assert_eq!(texts(&switch), ["table=2,ip actions=conjunction(2,1/2)"]);
     assert_eq!(switch.groups.keys().copied().collect::<Vec<_>>(), [1]);
 }
 
 #[test]
-fn a_change_on_the_way_saves_from_being_set_aside() {
+fn a_rejection_does_not_count_after_a_change_in_flight() {
     let (mut state, mut switch) = (fresh(), Switch::default());
     state.set_flows(&1, [flow(&format!("table=1,ip actions=output:{POISON}"))]);
     let patch = state.patch().unwrap();
     state.set_flows(&1, [flow("table=1,ip actions=drop")]);
-    state.failed(patch, Failure::Rejected(vec![Rejected { index: 0, reason: "poison".into() }]));
+    conclude(&mut state, patch, Err(Failure::Rejected(vec![Rejected { index: 0, reason: "poison".into() }])));
     assert_eq!(state.rejections(), []);
     assert_eq!(switch.converge(&mut state), 1);
 }
 
 #[test]
-fn an_unknown_outcome_asks_for_a_resync_and_an_abandoned_patch_is_ignored() {
+fn an_unknown_outcome_needs_a_resync_and_an_abandoned_patch_is_ignored() {
     let (mut state, mut switch) = (fresh(), Switch::default());
     state.set_flows(&1, [flow("table=1,ip actions=drop")]);
     let patch = state.patch().unwrap();
-    state.failed(patch, Failure::Unknown);
+    conclude(&mut state, patch, Err(Failure::Unknown));
     assert!(state.needs_resync() && state.patch().is_none());
     switch.resync(&mut state);
     let abandoned = state.patch().unwrap();
     switch.resync(&mut state);
-    assert!(all(&state, &abandoned).is_empty());
-    state.committed(abandoned);
+    assert!(messages(&state, &abandoned).is_empty());
+    conclude(&mut state, abandoned, Ok(()));
     assert_eq!(switch.converge(&mut state), 1);
     state.remove(&1);
     let patch = state.patch().unwrap();
-    state.failed(patch, Failure::NotCommitted);
+    conclude(&mut state, patch, Err(Failure::NotCommitted));
     assert_eq!(switch.converge(&mut state), 1);
     assert_eq!(switch, Switch::default());
 }

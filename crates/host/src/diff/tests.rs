@@ -26,7 +26,7 @@ fn desired() -> Desired {
     }
 }
 
-/// What is seen when all is as desired.
+/// The observed state when everything is as desired.
 fn settled(desired: &Desired) -> Observed {
     Observed {
         links: desired.links.clone(),
@@ -40,30 +40,31 @@ fn settled(desired: &Desired) -> Observed {
 }
 
 #[test]
-fn nothing_is_done_where_nothing_differs() {
+fn equal_state_needs_no_changes() {
     let desired = desired();
     assert_eq!(diff(&desired, &settled(&desired), true), []);
 }
 
 #[test]
-fn what_is_needed_comes_before_what_needs_it() {
+fn changes_are_ordered_by_dependency() {
     let desired = desired();
     let link = Link { up: false, mtu: Some(1500), mac: Some(types::Mac([2; 6])) };
     let observed = Observed { links: [(GATEWAY.to_owned(), link)].into(), ..Observed::default() };
     let expected = [
+        // A guard is installed before the path that it protects.
+        Op::ReplaceFirewall(desired.firewall.clone().unwrap()),
         Op::SetSysctl("net/ipv4/conf/antrea-gw0/arp_announce".into(), "1".into()),
         Op::SetLink(GATEWAY.into(), Link { up: true, mtu: Some(1450), mac: None }),
         Op::AddAddress(address("10.10.0.1/24")),
         Op::PutNeighbour(neighbour("10.10.1.1", 1)),
         Op::PutRoute(route("10.10.1.0/24", "10.10.1.1")),
         Op::PutRoute(route("10.10.2.0/24", "10.10.2.1")),
-        Op::ReplaceFirewall(desired.firewall.clone().unwrap()),
     ];
     assert_eq!(diff(&desired, &observed, false), expected);
 }
 
 #[test]
-fn only_what_differs_of_a_device_is_set() {
+fn only_different_settings_of_a_device_are_set() {
     let mut desired = desired();
     desired.links.get_mut(GATEWAY).unwrap().mac = Some(types::Mac([2; 6]));
     let mut observed = settled(&desired);
@@ -73,7 +74,7 @@ fn only_what_differs_of_a_device_is_set() {
 }
 
 #[test]
-fn of_a_device_that_is_missing_nothing_is_asked_but_to_be_there() {
+fn a_missing_device_only_gets_its_link_settings() {
     let desired = desired();
     let observed = Observed { firewall_intact: true, ..Observed::default() };
     let link = desired.links.get(GATEWAY).unwrap().clone();
@@ -81,7 +82,7 @@ fn of_a_device_that_is_missing_nothing_is_asked_but_to_be_there() {
 }
 
 #[test]
-fn a_route_to_the_same_place_is_replaced_and_not_removed() {
+fn a_route_to_the_same_destination_is_replaced_and_not_removed() {
     let desired = desired();
     let mut observed = settled(&desired);
     observed.routes = [route("10.10.1.0/24", "10.10.1.99"), route("10.10.2.0/24", "10.10.2.1")].into();
@@ -99,7 +100,7 @@ fn destinations_are_compared_as_the_kernel_writes_them() {
 }
 
 #[test]
-fn what_nobody_wants_stays_until_the_sweep_is_allowed() {
+fn stale_objects_stay_until_the_sweep_is_allowed() {
     let desired = desired();
     let mut observed = settled(&desired);
     let rule = types::host::RoutingRule {
@@ -123,7 +124,22 @@ fn what_nobody_wants_stays_until_the_sweep_is_allowed() {
 }
 
 #[test]
-fn what_the_kernel_drops_with_an_address_is_put_back() {
+fn a_route_to_a_cleared_address_is_removed_without_a_sweep() {
+    let mut desired = desired();
+    let mut observed = settled(&desired);
+    let (around, exact) = (route("192.168.0.0/16", "10.10.9.1"), route("192.168.1.1/32", "169.254.0.253"));
+    let elsewhere = Route { table: 300, ..route("0.0.0.0/0", "10.10.9.1") };
+    observed.routes.extend([around.clone(), exact.clone(), elsewhere, route("10.10.9.0/24", "10.10.9.1")]);
+    desired.clear = ["192.168.1.1", "fd00::1"].map(|ip| ip.parse().unwrap()).into();
+    let removed = [Op::RemoveRoute(around.clone()), Op::RemoveRoute(exact.clone())];
+    assert_eq!(diff(&desired, &observed, false), removed);
+    // A desired route to such an address stays.
+    desired.routes.insert(around);
+    assert_eq!(diff(&desired, &observed, false), [Op::RemoveRoute(exact)]);
+}
+
+#[test]
+fn routes_that_the_kernel_drops_with_an_address_are_restored() {
     let desired = desired();
     let mut observed = settled(&desired);
     observed.addresses.insert(address("10.10.0.9/24"));
@@ -138,7 +154,7 @@ fn what_the_kernel_drops_with_an_address_is_put_back() {
 }
 
 #[test]
-fn rules_that_nobody_knows_yet_stay_as_they_are() {
+fn firewall_rules_stay_until_the_desired_ones_are_known() {
     let mut desired = desired();
     desired.firewall = None;
     let observed = Observed { firewall_intact: false, ..settled(&desired) };

@@ -1,11 +1,11 @@
-//! The addresses that may be given to Pods.
+//! Address ranges for Pods.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// The addresses of a subnet from one to another, without the gateway's and others that are reserved.
+/// A range of addresses of a subnet, without the gateway's and other reserved ones.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Range {
     subnet: IpNet,
@@ -14,7 +14,7 @@ pub struct Range {
     reserved: Vec<IpAddr>,
 }
 
-/// A range that makes no sense.
+/// A range without usable addresses, or outside of its subnet.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("address range {subnet}: {problem}")]
 pub struct InvalidRange {
@@ -23,8 +23,8 @@ pub struct InvalidRange {
 }
 
 impl Range {
-    /// The addresses of `subnet` that hosts can have, or from `start` to `end` of them, without those in `reserved`, of which
-    /// the gateway's usually is one.
+    /// The host addresses of `subnet`, or those from `start` to `end`, without those in `reserved`, which usually include the
+    /// gateway's.
     pub fn new(
         subnet: IpNet,
         start: Option<IpAddr>,
@@ -50,12 +50,12 @@ impl Range {
         Ok(range)
     }
 
-    /// The subnet.
+    /// The subnet of the range.
     pub fn subnet(&self) -> IpNet {
         self.subnet
     }
 
-    /// How many Pods can have an address.
+    /// Number of addresses for Pods.
     pub fn size(&self) -> u128 {
         let inside = |ip: &&IpAddr| self.subnet.contains(*ip) && (self.first..=self.last).contains(&number(**ip));
         let mut reserved: Vec<_> = self.reserved.iter().filter(inside).collect();
@@ -64,12 +64,12 @@ impl Range {
         self.last - self.first + 1 - u128::try_from(reserved.len()).unwrap_or_default()
     }
 
-    /// Whether a Pod can have the address.
+    /// Whether the range contains the address and it is not reserved.
     pub fn contains(&self, ip: IpAddr) -> bool {
         self.subnet.contains(&ip) && (self.first..=self.last).contains(&number(ip)) && !self.reserved.contains(&ip)
     }
 
-    /// All addresses once, from the one after `last` on, and then from the first.
+    /// All addresses once, starting after `last` and wrapping around.
     pub(super) fn after(&self, last: Option<IpAddr>) -> impl Iterator<Item = IpAddr> {
         let last = last.filter(|ip| self.subnet.contains(ip)).map(number);
         let next =
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_network_the_broadcast_and_what_is_reserved_are_not_given_away() {
+    fn network_broadcast_and_reserved_addresses_are_not_allocated() {
         let range = range("10.0.0.0/29", None, None, &["10.0.0.1", "10.0.0.2", "10.9.9.9"]).unwrap();
         assert_eq!(order(&range, None), ["10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"]);
         assert_eq!(range.size(), 4);
@@ -125,10 +125,10 @@ mod tests {
     }
 
     #[test]
-    fn the_search_goes_on_after_the_last_and_comes_round() {
+    fn the_search_starts_after_the_last_address_and_wraps_around() {
         let range = range("10.0.0.0/29", Some("10.0.0.2"), Some("10.0.0.4"), &[]).unwrap();
         assert_eq!(order(&range, Some("10.0.0.3")), ["10.0.0.4", "10.0.0.2", "10.0.0.3"]);
-        // At the end, outside, or in another subnet: from the first on.
+        // At the end, outside, or in another subnet: start with the first.
         for last in ["10.0.0.4", "10.0.0.6", "10.7.0.3", "fd00::3"] {
             assert_eq!(order(&range, Some(last)), ["10.0.0.2", "10.0.0.3", "10.0.0.4"], "{last}");
         }

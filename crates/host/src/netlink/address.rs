@@ -1,4 +1,4 @@
-//! Addresses of devices.
+//! Netlink requests for addresses of devices.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -15,7 +15,7 @@ use super::{Netlink, Refusal, Request};
 pub(crate) struct Assigned {
     pub(crate) index: u32,
     pub(crate) net: IpNet,
-    /// The device's own link and no further: addresses that the kernel makes up are such.
+    /// Scope link: addresses that the kernel assigns itself have it.
     pub(crate) link_local: bool,
 }
 
@@ -36,14 +36,14 @@ impl Assigned {
     }
 }
 
-/// The addresses of a device, or of all.
+/// The addresses of a device, or of all devices.
 pub(crate) fn list(netlink: &mut Netlink, index: Option<u32>) -> Result<Vec<Assigned>, Refusal> {
     let mut message = AddressMessage::default();
     message.header.index = index.unwrap_or_default();
     netlink.dump(&Request::new(RTM_GETADDR, 0, &message), |message| Assigned::read(message.body))
 }
 
-/// Adds an address that can be used at once: nobody is asked whether it is free.
+/// Adds an address that can be used at once, without duplicate address detection.
 pub(crate) fn add(index: u32, net: IpNet) -> Request {
     let mut message = address(index, net);
     if let IpNet::V4(v4) = net
@@ -57,7 +57,7 @@ pub(crate) fn add(index: u32, net: IpNet) -> Request {
     Request::new(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, &message)
 }
 
-/// Removes an address.
+/// Request to remove an address.
 pub(crate) fn remove(index: u32, net: IpNet) -> Request {
     Request::new(RTM_DELADDR, 0, &address(index, net))
 }
@@ -78,7 +78,7 @@ pub(crate) fn family(ip: IpAddr) -> AddressFamily {
     }
 }
 
-/// The address that stands for all.
+/// The unspecified address of a family.
 pub(crate) fn any(like: IpAddr) -> IpAddr {
     match like {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

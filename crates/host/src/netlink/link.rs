@@ -1,4 +1,4 @@
-//! Devices.
+//! Netlink requests for network devices (links).
 
 use std::os::fd::RawFd;
 
@@ -21,7 +21,7 @@ pub(crate) struct Device {
     pub(crate) up: bool,
     pub(crate) mtu: u32,
     pub(crate) mac: Option<Mac>,
-    /// The number of the device at the other end, where there is one.
+    /// Index of the veth peer, if it is a veth.
     pub(crate) peer: Option<u32>,
     group: u32,
 }
@@ -51,13 +51,13 @@ impl Device {
         Some(device)
     }
 
-    /// Whether it is an end of a Pod's cable.
-    pub(crate) fn is_pods(&self) -> bool {
+    /// Whether it is the host end of a Pod's veth.
+    pub(crate) fn is_pod_veth(&self) -> bool {
         self.group == POD_GROUP && self.peer.is_some()
     }
 }
 
-/// One end of a cable.
+/// One end of a veth pair.
 pub(crate) struct End<'a> {
     pub(crate) name: &'a str,
     pub(crate) mtu: u32,
@@ -71,12 +71,12 @@ impl End<'_> {
     }
 }
 
-/// What the kernel says of a device.
+/// Looks up a device by name.
 pub(crate) fn get(netlink: &mut Netlink, name: &str) -> Result<Option<Device>, Refusal> {
     ask(netlink, named(name, [brief()]))
 }
 
-/// What the kernel says of the device with a number.
+/// Looks up a device by index.
 pub(crate) fn get_index(netlink: &mut Netlink, index: u32) -> Result<Option<Device>, Refusal> {
     let mut message = LinkMessage::default();
     message.header.index = index;
@@ -84,7 +84,7 @@ pub(crate) fn get_index(netlink: &mut Netlink, index: u32) -> Result<Option<Devi
     ask(netlink, message)
 }
 
-/// All devices.
+/// All devices of the namespace.
 pub(crate) fn list(netlink: &mut Netlink) -> Result<Vec<Device>, Refusal> {
     let mut message = LinkMessage::default();
     message.attributes = vec![brief()];
@@ -95,13 +95,13 @@ fn ask(netlink: &mut Netlink, message: LinkMessage) -> Result<Option<Device>, Re
     netlink.get(&Request::new(RTM_GETLINK, 0, &message), |message| Device::read(message.body))
 }
 
-/// Counters are half of an answer.
+/// Omits counters, which are half of an answer.
 fn brief() -> LinkAttribute {
     LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])
 }
 
-/// Makes a cable, whose far end comes into being in another namespace, and both ends down.
-pub(crate) fn cable(near: &End<'_>, far: &End<'_>, far_netns: RawFd) -> Request {
+/// Creates a veth pair with the far end in another namespace, both ends down.
+pub(crate) fn veth(near: &End<'_>, far: &End<'_>, far_netns: RawFd) -> Request {
     let mut peer = LinkMessage::default();
     peer.attributes = far.attributes();
     peer.attributes.push(LinkAttribute::NetNsFd(far_netns));
@@ -115,7 +115,7 @@ pub(crate) fn cable(near: &End<'_>, far: &End<'_>, far_netns: RawFd) -> Request 
     Request::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &message)
 }
 
-/// Sets a device as it should be.
+/// Sets the state, MTU and MAC of a device.
 pub(crate) fn set(name: &str, link: &Link) -> Request {
     let mtu = link.mtu.map(LinkAttribute::Mtu);
     let mac = link.mac.map(|mac| LinkAttribute::Address(mac.0.to_vec()));
@@ -125,18 +125,18 @@ pub(crate) fn set(name: &str, link: &Link) -> Request {
     Request::new(RTM_SETLINK, 0, &message)
 }
 
-/// The kernel does not give the device an IPv6 address of its own.
+/// Keeps the kernel from assigning a link-local IPv6 address to the device.
 pub(crate) fn no_own_address(name: &str) -> Request {
     let inet6 = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
     Request::new(RTM_SETLINK, 0, &named(name, [LinkAttribute::AfSpecUnspec(vec![inet6])]))
 }
 
-/// Sets a device up.
+/// Request to set a device up.
 pub(crate) fn up(name: &str) -> Request {
     set(name, &Link { up: true, mtu: None, mac: None })
 }
 
-/// Removes a device, and with it the other end of its cable.
+/// Deletes a device, and with it its veth peer.
 pub(crate) fn delete(name: &str) -> Request {
     Request::new(RTM_DELLINK, 0, &named(name, []))
 }

@@ -1,4 +1,4 @@
-//! Neighbours that are told, not asked for.
+//! Netlink requests for permanent neighbours.
 
 use std::net::IpAddr;
 
@@ -25,7 +25,7 @@ pub(crate) fn list(netlink: &mut Netlink, index: u32) -> Result<Vec<(IpAddr, Mac
     })
 }
 
-/// Adds a permanent neighbour, or corrects it.
+/// Adds a permanent neighbour, or replaces its MAC.
 pub(crate) fn put(index: u32, ip: IpAddr, mac: Mac) -> Request {
     let mut message = neighbour(index, ip);
     message.header.state = NeighbourState::Permanent;
@@ -34,7 +34,7 @@ pub(crate) fn put(index: u32, ip: IpAddr, mac: Mac) -> Request {
     Request::new(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, &message)
 }
 
-/// Removes a neighbour.
+/// Request to remove a neighbour.
 pub(crate) fn remove(index: u32, ip: IpAddr) -> Request {
     Request::new(RTM_DELNEIGH, 0, &neighbour(index, ip))
 }

@@ -1,4 +1,4 @@
-//! Routes.
+//! Netlink requests for routes.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use super::address::{any, family};
 use super::{Netlink, Refusal, Request};
 
-/// A route with the number of its device, as the kernel knows it.
+/// A route with the index of its device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Hop {
     pub(crate) destination: IpNet,
@@ -29,7 +29,7 @@ pub(crate) struct Hop {
 }
 
 impl Hop {
-    /// Nothing for a route that is not one to a place, or has several next hops: such are never ours.
+    /// `None` for routes that are not unicast or have several next hops: such are never ours.
     fn read(body: &[u8]) -> Option<Self> {
         let message = RouteMessage::parse(body).ok()?;
         let header = &message.header;
@@ -93,23 +93,23 @@ impl Hop {
         message
     }
 
-    /// Adds it; fails where there is a route to the same destination.
+    /// Adds it; fails if there is a route to the same destination.
     pub(crate) fn add(&self) -> Request {
         Request::new(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &self.message())
     }
 
-    /// Puts it in the place of the route to the same destination, whosever that is.
+    /// Replaces any route to the same destination, also a foreign one.
     pub(crate) fn replace(&self) -> Request {
         Request::new(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, &self.message())
     }
 
-    /// Removes it; it has to be exactly this one.
+    /// Removes exactly this route.
     pub(crate) fn remove(&self) -> Request {
         Request::new(RTM_DELROUTE, 0, &self.message())
     }
 }
 
-/// The routes of both families that carry a mark.
+/// The routes of both families with this protocol number.
 pub(crate) fn list_marked(netlink: &mut Netlink, protocol: u8) -> Result<Vec<Hop>, Refusal> {
     let mut all = Vec::new();
     for family in [IpAddr::V4([0; 4].into()), IpAddr::V6([0; 16].into())] {
@@ -120,7 +120,7 @@ pub(crate) fn list_marked(netlink: &mut Netlink, protocol: u8) -> Result<Vec<Hop
     Ok(all)
 }
 
-/// The routes of a table, of the family of `like`.
+/// The routes of a table, in the family of `like`.
 pub(crate) fn list_table(netlink: &mut Netlink, table: u32, like: IpAddr) -> Result<Vec<Hop>, Refusal> {
     let mut message = blank(like);
     message.attributes = vec![RouteAttribute::Table(table)];
@@ -129,7 +129,7 @@ pub(crate) fn list_table(netlink: &mut Netlink, table: u32, like: IpAddr) -> Res
 
 fn dump(netlink: &mut Netlink, like: &RouteMessage) -> Result<Vec<Hop>, Refusal> {
     match netlink.dump(&Request::new(RTM_GETROUTE, 0, like), |message| Hop::read(message.body)) {
-        // A table that nothing was ever put into does not exist.
+        // A table that never had a route does not exist.
         Err(Refusal { errno: Errno::ENOENT, .. }) => Ok(Vec::new()),
         result => result,
     }

@@ -1,4 +1,4 @@
-//! Rules of the routing policy.
+//! Netlink requests for policy routing rules.
 
 use libc::{NLM_F_CREATE, NLM_F_EXCL, RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE};
 use netlink_packet_core::Parseable;
@@ -9,7 +9,7 @@ use types::host::{ROUTE_PROTOCOL, RoutingRule};
 
 use super::{Netlink, Refusal, Request};
 
-/// The rules that carry our mark.
+/// The rules with our protocol number.
 pub(crate) fn list(netlink: &mut Netlink) -> Result<Vec<RoutingRule>, Refusal> {
     let mut all = Vec::new();
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
@@ -40,12 +40,12 @@ fn read(body: &[u8]) -> Option<RoutingRule> {
     ours.then_some(rule)
 }
 
-/// Adds a rule.
+/// Request to add a rule.
 pub(crate) fn add(rule: &RoutingRule) -> Request {
     Request::new(RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL, &message(rule))
 }
 
-/// Removes a rule; it has to be exactly this one.
+/// Removes exactly this rule.
 pub(crate) fn remove(rule: &RoutingRule) -> Request {
     Request::new(RTM_DELRULE, 0, &message(rule))
 }

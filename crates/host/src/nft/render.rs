@@ -1,4 +1,4 @@
-//! The rules as a script for `nft`. Pure.
+//! Renders the rules as a script for `nft`. Pure.
 
 use std::collections::BTreeSet;
 use std::fmt::{Display, Write};
@@ -6,18 +6,19 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use types::Mac;
-use types::host::{FIREWALL_TABLE, Firewall, NodePort, PolicyOnly};
+use types::host::{FIREWALL_TABLE, Firewall, Guard, NodePort, PolicyOnly};
 use types::meta::Protocol;
 
-/// The script that puts our rules in the place of whatever our table holds.
+/// The script that replaces the contents of our table.
 pub fn script(firewall: &Firewall) -> String {
     let mut script = Script::default();
     script.sets(firewall);
-    script.notrack(firewall);
+    script.raw(firewall);
+    script.tunnels(firewall);
     script.mark(firewall);
     script.node_ports(firewall);
     script.masquerade(firewall);
-    // To delete a table that is not there fails, to add one that is there does not.
+    // Deleting a missing table fails, and adding an existing one does not.
     let table = format!("inet {FIREWALL_TABLE}");
     format!("add table {table}\ndelete table {table}\ntable {table} {{\n{}}}\n", script.0)
 }
@@ -27,11 +28,11 @@ struct Script(String);
 
 impl Script {
     fn line(&mut self, depth: usize, line: impl Display) {
-        // To write to a `String` does not fail.
+        // Writing to a `String` does not fail.
         let _ = writeln!(self.0, "{}{line}", "\t".repeat(depth));
     }
 
-    /// A chain, unless it would be empty: then no packet has to ask it.
+    /// A chain, unless it would be empty: then packets need not traverse it.
     fn chain(&mut self, name: &str, hook: &str, rules: Vec<String>) {
         if rules.is_empty() {
             return;
@@ -55,24 +56,43 @@ impl Script {
         self.line(1, "}");
     }
 
-    /// Sets, as ipset's: ANTREA-POD-IP and ANTREA-NODEPORT-IP, with a `6` for IPv6.
+    /// Sets with the roles of Antrea's ipsets: ANTREA-POD-IP and ANTREA-NODEPORT-IP, with a `6` for IPv6; and those of the guard.
     fn sets(&mut self, firewall: &Firewall) {
         for family in FAMILIES {
             let nets =
                 |nets: &BTreeSet<IpNet>| nets.iter().filter(|net| family.has(net.addr())).map(text).collect::<Vec<_>>();
-            // Subnets may be in one another; the set then has the larger one.
+            // Subnets may contain one another; the set then has the larger one.
             let flags = "flags interval\n\t\tauto-merge";
             self.set(&family.name("cluster-pods"), family.address, flags, nets(&firewall.cluster));
             let ports = firewall.node_ports.iter().filter(|port| family.has(port.ip)).map(node_port);
             let kind = format!("{} . inet_proto . inet_service", family.address);
             self.set(&family.name("node-ports"), &kind, "", ports);
+            let Guard { bridged, routed, nodes: addresses, .. } = &firewall.guard;
+            self.set(&family.name("bridged-pods"), family.address, flags, nets(bridged));
+            self.set(&family.name("routed-pods"), family.address, flags, nets(routed));
+            let addresses = addresses.iter().filter(|ip| family.has(**ip)).map(ToString::to_string);
+            self.set(&family.name("nodes"), family.address, "", addresses);
         }
     }
 
-    /// Packets between Nodes are tracked inside their tunnels.
-    fn notrack(&mut self, firewall: &Firewall) {
+    /// Drops forged packets before anything else sees them. Packets between Nodes are tracked inside their tunnels.
+    fn raw(&mut self, firewall: &Firewall) {
         let ports: Vec<_> = firewall.tunnel_ports.iter().map(ToString::to_string).collect();
         let (mut arriving, mut leaving) = (Vec::new(), Vec::new());
+        // `route_localnet` of the gateway, or set by other programs, would let packets from outside reach services on loopback. The
+        // host's own connections to 127.0.0.1:nodePort have other addresses outside. The kernel itself protects ::1.
+        arriving.push("iifname != \"lo\" ip saddr 127.0.0.0/8 drop".to_owned());
+        arriving.push("iifname != \"lo\" ip daddr 127.0.0.0/8 drop".to_owned());
+        let (gateway, transport) = (&firewall.gateway, &firewall.guard.transport);
+        for family in FAMILIES {
+            let (ip, set) = (family.keyword, family.name("bridged-pods"));
+            arriving.push(format!("iifname != {{ \"lo\", \"{gateway}\" }} {ip} saddr @{set} drop"));
+            if !firewall.guard.routed.is_empty() {
+                let set = family.name("routed-pods");
+                let devices = format!("{{ \"lo\", \"{gateway}\", \"{transport}\" }}");
+                arriving.push(format!("iifname != {devices} {ip} saddr @{set} drop"));
+            }
+        }
         if !ports.is_empty() {
             let ports = ports.join(", ");
             // raw PREROUTING: -p udp --dport 6081 -m addrtype --dst-type LOCAL -j NOTRACK
@@ -86,6 +106,31 @@ impl Script {
         }
         self.chain("raw-prerouting", "filter hook prerouting priority raw", arriving);
         self.chain("raw-output", "filter hook output priority raw", leaving);
+    }
+
+    /// A packet from a Pod to a Node's tunnel would leave the tunnel as if another Node's Pod had sent it. The hooks come after
+    /// all address translation, and see whole packets: connection tracking has reassembled fragments before.
+    fn tunnels(&mut self, firewall: &Firewall) {
+        let ports: BTreeSet<u16> =
+            Guard::TUNNEL_PORTS.into_iter().chain(firewall.tunnel_ports.iter().copied()).collect();
+        let ports = ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        self.line(1, "chain tunnels {");
+        // The reply to a client on a Node that uses one of these ports.
+        self.line(2, "ct direction reply return");
+        self.line(2, format!("udp dport {{ {ports} }} drop"));
+        self.line(2, format!("meta l4proto {} drop", Guard::GRE));
+        self.line(2, format!("tcp dport {} drop", Guard::STT_PORT));
+        self.line(1, "}");
+        let from_pods = format!("iifname \"{}\"", firewall.gateway);
+        // An endpoint of a Service must not be a tunnel either, whichever program does the DNAT.
+        let origins = [from_pods.as_str(), "ct status dnat"];
+        let to_host = origins.map(|origin| format!("{origin} jump tunnels"));
+        self.chain("filter-input", "filter hook input priority filter", to_host.into());
+        let to_node = |origin: &str, family: &Family| {
+            format!("{origin} {} daddr @{} jump tunnels", family.keyword, family.name("nodes"))
+        };
+        let to_nodes = origins.iter().flat_map(|origin| FAMILIES.iter().map(move |family| to_node(origin, family)));
+        self.chain("filter-forward", "filter hook forward priority filter", to_nodes.collect());
     }
 
     fn mark(&mut self, firewall: &Firewall) {
@@ -157,8 +202,8 @@ impl Script {
             rules.extend(address.map(|address| format!("{ip} saddr {address} {masquerade}")));
         }
         // nat POSTROUTING: -o antrea-gw0 -m addrtype ! --src-type LOCAL --limit-iface-out -m addrtype --src-type LOCAL
-        // -j MASQUERADE: what the host sends to Pods and Services from 127.0.0.1 or an address of another device gets the
-        // gateway's, to which answers find their way.
+        // -j MASQUERADE: packets of the host to Pods and Services from 127.0.0.1 or an address of another device get the
+        // gateway's address, so that replies return to it.
         rules.push(format!("oifname \"{gateway}\" fib saddr type local fib saddr . oif type != local {masquerade}"));
         self.chain("nat-postrouting", "nat hook postrouting priority srcnat", rules);
     }

@@ -1,4 +1,4 @@
-//! Telling everybody at once where a Pod's addresses are.
+//! Announces a Pod's addresses to its neighbours.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,14 +10,14 @@ use crate::netlink::{Netlink, link};
 use crate::netns::Netns;
 use crate::packet::PacketSocket;
 
-/// Each address is announced so often, for a packet may get lost.
+/// Number of announcements for each address, because packets may be lost.
 const TIMES: usize = 3;
 const BROADCAST: Mac = Mac([0xff; 6]);
-/// Where all hosts on an IPv6 link listen.
+/// The multicast address of all nodes on an IPv6 link, and its MAC.
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_NODES_MAC: Mac = Mac([0x33, 0x33, 0, 0, 0, 1]);
 
-/// Announces a Pod's addresses from inside: gratuitous ARP, unsolicited neighbour advertisements. Sends, and does not wait.
+/// Announces a Pod's addresses from its namespace with gratuitous ARP and unsolicited neighbour advertisements. Does not wait.
 pub fn announce(pod: &PodLink) -> Result<(), Error> {
     let netns = Netns::open(&pod.netns)?;
     netns.run(|| {
@@ -41,14 +41,14 @@ fn ethernet(to: Mac, from: Mac, kind: u16) -> Vec<u8> {
     [to.0.as_slice(), &from.0, &kind.to_be_bytes()].concat()
 }
 
-/// A request for one's own address, which all who know it take for news.
+/// A request for one's own address: neighbours that have an entry update it.
 fn gratuitous_arp(mac: Mac, ip: Ipv4Addr) -> Vec<u8> {
     // Ethernet, IPv4, the lengths of their addresses, request.
     let header = [0, 1, 0x08, 0, 6, 4, 0, 1];
     [&ethernet(BROADCAST, mac, 0x0806), header.as_slice(), &mac.0, &ip.octets(), &[0; 6], &ip.octets()].concat()
 }
 
-/// RFC 4861, 4.4 and 7.2.6.
+/// An unsolicited neighbour advertisement (RFC 4861, 4.4 and 7.2.6).
 fn neighbour_advertisement(mac: Mac, ip: Ipv6Addr) -> Vec<u8> {
     const OVERRIDE: u8 = 0x20;
     let target_mac_option = [&[2, 1], mac.0.as_slice()].concat();
@@ -56,7 +56,7 @@ fn neighbour_advertisement(mac: Mac, ip: Ipv6Addr) -> Vec<u8> {
     let length = u8::try_from(icmp.len()).unwrap_or_default();
     let pseudo = [ip.octets().as_slice(), &ALL_NODES.octets(), &[0, 0, 0, length, 0, 0, 0, 58], &icmp].concat();
     icmp.splice(2..4, checksum(&pseudo).to_be_bytes());
-    // Version 6, the length, ICMPv6, and the hop limit that shows that it comes from this link.
+    // Version 6, the length, ICMPv6, and hop limit 255, which proves that it comes from this link.
     let header = [0x60, 0, 0, 0, 0, length, 58, 255];
     let ip_header = [header.as_slice(), &ip.octets(), &ALL_NODES.octets()].concat();
     [ethernet(ALL_NODES_MAC, mac, 0x86dd), ip_header, icmp].concat()

@@ -1,4 +1,4 @@
-//! Our rules in nftables.
+//! Our nftables rules: drift, address translation, marks.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,14 +8,14 @@ use host::{Kernel, diff, nft};
 use testkit::process::run;
 use testkit::wait::{PATIENCE, until};
 use testkit::{Netns, veth_pair};
-use types::host::{Desired, Firewall, NodePort, Op, PolicyOnly, Virtual};
+use types::host::{Desired, Firewall, Guard, NodePort, Op, PolicyOnly, Virtual};
 use types::meta::Protocol;
 
 fn node_port(ip: &str, port: u16) -> NodePort {
     NodePort { ip: ip.parse().unwrap(), protocol: Protocol::Tcp, port }
 }
 
-fn firewall() -> Firewall {
+pub(crate) fn firewall() -> Firewall {
     let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<BTreeSet<_>>();
     Firewall {
         gateway: "antrea-gw0".into(),
@@ -27,10 +27,16 @@ fn firewall() -> Firewall {
         tunnel_ports: [6081, 4789].into(),
         host_mark: Some(1),
         policy_only: None,
+        guard: Guard {
+            bridged: nets(&["10.10.0.0/24", "fd00:10::/64"]),
+            routed: nets(&["10.10.1.0/24"]),
+            transport: "uplink".into(),
+            nodes: ["192.0.2.1", "192.0.2.2", "2001:db8::2"].map(|ip| ip.parse().unwrap()).into(),
+        },
     }
 }
 
-fn replace(node: &Netns, firewall: &Firewall) {
+pub(crate) fn replace(node: &Netns, firewall: &Firewall) {
     node.run(|| nft::replace(firewall)).unwrap().unwrap();
 }
 
@@ -39,7 +45,7 @@ fn list(node: &Netns) -> String {
 }
 
 #[test]
-fn nft_takes_every_kind_of_rule() {
+fn nft_accepts_every_kind_of_rule() {
     let node = Netns::new().unwrap();
     let policy_only =
         PolicyOnly { services: ["10.0.0.0/16".parse().unwrap(), "fd00:96::/112".parse().unwrap()].into(), mark: 0x800 };
@@ -55,7 +61,7 @@ fn nft_takes_every_kind_of_rule() {
 }
 
 #[test]
-fn drift_is_noticed_and_repaired_and_nobody_elses_rules_are_touched() {
+fn drift_is_repaired_and_foreign_rules_are_kept() {
     let node = Netns::new().unwrap();
     let theirs = "table inet theirs { chain c { type filter hook forward priority 0; policy accept; counter; }; }";
     run(node.command("nft").args(["-f", "-"]), Some(theirs)).unwrap();
@@ -74,7 +80,7 @@ fn drift_is_noticed_and_repaired_and_nobody_elses_rules_are_touched() {
         let nft = |command: &str| {
             run(std::process::Command::new("nft").args(command.split(' ')), None).unwrap();
         };
-        // Not ours: looked at, and nothing to do.
+        // A foreign table: no change.
         nft("add table inet other");
         assert_eq!(settle(), []);
         nft("delete table inet other");
@@ -90,7 +96,7 @@ fn drift_is_noticed_and_repaired_and_nobody_elses_rules_are_touched() {
             assert_eq!(settle(), replaced, "after {drift}");
             assert_eq!(settle(), [], "after {drift}");
         }
-        // One who starts anew finds that all is well, and does nothing.
+        // A new instance finds the rules intact.
         let mut again = Kernel::open().unwrap();
         assert_eq!(diff(&desired, &again.observe(&desired).unwrap(), true), []);
     })
@@ -111,15 +117,15 @@ fn thousands_of_node_ports_are_one_transaction() {
     assert_eq!(installed, Some(nft::Ruleset::expected(&firewall).unwrap()));
 }
 
-/// A Node between a Pod behind its gateway and the outside; the Pod's side stands for the switch too.
-struct World {
-    node: Netns,
-    pods: Netns,
-    outside: Netns,
+/// A Node between a Pod behind its gateway and the outside; the Pod's namespace also acts as the switch.
+pub(crate) struct World {
+    pub(crate) node: Netns,
+    pub(crate) pods: Netns,
+    pub(crate) outside: Netns,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let world = Self { node: Netns::new().unwrap(), pods: Netns::new().unwrap(), outside: Netns::new().unwrap() };
         let Self { node, pods, outside } = &world;
         veth_pair(node, "antrea-gw0", pods, "eth0").unwrap();
@@ -133,7 +139,7 @@ impl World {
             addresses.iter().for_each(|address| netns.add_address(link, address).unwrap());
             netns.link_up(link).unwrap();
         }
-        // What the switch does for Services: it answers for the virtual addresses.
+        // The switch answers for the virtual addresses of Services.
         pods.add_address("eth0", "169.254.0.253/32").unwrap();
         pods.add_address("eth0", "fc01::aabb:ccdd/128").unwrap();
         for (netns, route) in [
@@ -152,10 +158,10 @@ impl World {
     }
 }
 
-/// Whom a server at `listen` in `server` takes a client in `client` for, which connects to `to`.
+/// The client address that a server at `listen` in `server` sees when `client` connects to `to`.
 fn seen(server: &Netns, listen: &str, client: &Netns, to: &str) -> String {
     let [listen, to]: [SocketAddr; 2] = [listen, to].map(|address| address.parse().unwrap());
-    // A child that another test is just starting holds the last listener for a moment.
+    // A process that another test is just starting may hold the last listener for a moment.
     let bind = || server.run(|| TcpListener::bind(listen)).unwrap().ok();
     let listener = until(format!("{listen} to be free"), PATIENCE, bind).unwrap();
     let connect = || TcpStream::connect_timeout(&to, PATIENCE);
@@ -164,27 +170,27 @@ fn seen(server: &Netns, listen: &str, client: &Netns, to: &str) -> String {
 }
 
 #[test]
-fn connections_get_the_addresses_that_they_should() {
+fn connections_are_translated_as_documented() {
     let World { node, pods, outside } = World::new();
     // A Pod's connections to the outside come from the Node.
     assert_eq!(seen(&outside, "192.0.2.2:80", &pods, "192.0.2.2:80"), "192.0.2.1");
     assert_eq!(seen(&outside, "[2001:db8::2]:80", &pods, "[2001:db8::2]:80"), "2001:db8::1");
-    // To another Node's Pods they keep their own; the way back is there for those alone.
+    // To another Node's Pods they keep their own address; only those have a route back.
     outside.add_address("lo", "10.10.1.2/32").unwrap();
     outside.ip(["route", "add", "10.10.0.0/24", "via", "192.0.2.1"]).unwrap();
     node.ip(["route", "add", "10.10.1.0/24", "via", "192.0.2.2"]).unwrap();
     assert_eq!(seen(&outside, "10.10.1.2:80", &pods, "10.10.1.2:80"), "10.10.0.2");
-    // NodePorts lead to the virtual address, from the outside with the client's address.
+    // NodePorts are DNATed to the virtual address; from outside, the client's address is kept.
     pods.ip(["route", "add", "192.0.2.2", "via", "10.10.0.1"]).unwrap();
     assert_eq!(seen(&pods, "169.254.0.253:30001", &outside, "192.0.2.1:30001"), "192.0.2.2");
     assert_eq!(seen(&pods, "[fc01::aabb:ccdd]:30001", &outside, "[2001:db8::1]:30001"), "2001:db8::2");
-    // From the Node itself with the gateway's, whatever address it used.
+    // From the Node itself, the gateway's address is used, for any NodePort address.
     assert_eq!(seen(&pods, "169.254.0.253:30001", &node, "192.0.2.1:30001"), "10.10.0.1");
     assert_eq!(seen(&pods, "169.254.0.253:30001", &node, "127.0.0.1:30001"), "10.10.0.1");
-    // What the switch sent back with the virtual address leaves with the Node's.
+    // Packets that the switch returns with the virtual address leave with the Node's.
     pods.ip(["route", "replace", "192.0.2.2", "via", "10.10.0.1", "src", "169.254.0.253"]).unwrap();
     assert_eq!(seen(&outside, "192.0.2.2:81", &pods, "192.0.2.2:81"), "192.0.2.1");
-    // Other ports are the Node's own.
+    // Other ports are not translated.
     assert_eq!(seen(&node, "192.0.2.1:30002", &outside, "192.0.2.1:30002"), "192.0.2.2");
 }
 
@@ -206,7 +212,7 @@ fn tunnels_are_not_tracked_and_the_hosts_packets_to_pods_are_marked() {
 }
 
 #[test]
-fn a_gateway_that_is_no_device_is_no_way_into_the_script() {
+fn an_invalid_gateway_name_cannot_inject_rules() {
     let node = Netns::new().unwrap();
     for gateway in ["", "a\" drop #", "sixteen-is-great"] {
         let firewall = Firewall { gateway: gateway.into(), ..firewall() };

@@ -1,10 +1,12 @@
-//! Against the real kernel, in namespaces of its own.
+//! Tests against the real kernel, in namespaces of their own.
 
 // `cfg(test)` marks the helpers as test code, where clippy allows `unwrap`.
 #[cfg(test)]
 mod connections;
 #[cfg(test)]
 mod firewall;
+#[cfg(test)]
+mod guard;
 #[cfg(test)]
 mod ipam;
 #[cfg(test)]

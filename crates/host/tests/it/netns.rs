@@ -1,4 +1,4 @@
-//! Namespaces.
+//! Running code in network namespaces.
 
 use std::fs;
 use std::path::Path;
@@ -14,12 +14,12 @@ fn work_runs_inside_and_the_caller_stays_outside() {
     let devices = netns.run(|| fs::read_to_string("/proc/thread-self/net/dev").unwrap()).unwrap();
     assert!(devices.contains("only-inside"), "{devices}");
     assert_eq!(fs::read_link("/proc/thread-self/ns/net").unwrap(), before);
-    // The thread has ended, and with it its stay.
+    // The caller's thread did not change its namespace.
     assert!(!fs::read_to_string("/proc/thread-self/net/dev").unwrap().contains("only-inside"));
 }
 
 #[test]
-fn a_path_that_is_no_network_namespace_is_told_apart() {
+fn a_path_that_is_not_a_network_namespace_is_rejected() {
     let scratch = testkit::Scratch::new().unwrap();
     let gone = scratch.path().join("gone");
     let error = Netns::open(&gone).unwrap_err().to_string();
@@ -27,7 +27,7 @@ fn a_path_that_is_no_network_namespace_is_told_apart() {
     assert!(error.starts_with(&format!("network namespace {path}: cannot be opened: No such file")), "{error}");
     assert!(error.ends_with("the sandbox that it belongs to has ended, or the path is wrong"), "{error}");
 
-    // What is left at the path of a namespace that was unmounted.
+    // The file that is left after a namespace was unmounted.
     let empty = scratch.path().join("empty");
     fs::write(&empty, "").unwrap();
     let error = Netns::open(&empty).unwrap_err().to_string();
@@ -35,5 +35,5 @@ fn a_path_that_is_no_network_namespace_is_told_apart() {
 
     let other = Netns::open(Path::new("/proc/self/ns/uts")).unwrap();
     let error = other.run(|| ()).unwrap_err().to_string();
-    assert!(error.contains("is a namespace, but not of the network"), "{error}");
+    assert!(error.contains("is a namespace, but not a network namespace"), "{error}");
 }

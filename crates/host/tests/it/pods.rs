@@ -1,4 +1,4 @@
-//! The cables of Pods.
+//! Attaching, checking and detaching Pod veths.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -39,7 +39,7 @@ fn differences(node: &Netns, pod: &PodLink) -> Vec<String> {
     found.iter().map(ToString::to_string).collect()
 }
 
-/// All that a cable can leave behind in a namespace: devices and chains.
+/// Everything that a veth can leave behind in a namespace: devices and chains.
 fn traces(netns: &Netns) -> String {
     let chains = run(netns.command("nft").args(["list", "chains"]), None).unwrap();
     format!("{}{}", netns.ip(["-o", "link"]).unwrap(), chains)
@@ -51,7 +51,7 @@ fn ping(from: &Netns, to: &str) -> bool {
 }
 
 #[test]
-fn a_pod_gets_device_addresses_and_routes_and_loses_them_whole() {
+fn a_pod_gets_device_addresses_and_routes_and_loses_all_of_them() {
     let (node, inside) = (Netns::new().unwrap(), Netns::new().unwrap());
     let before = (traces(&node), traces(&inside));
     let mut pod = pod(&inside, 2);
@@ -73,7 +73,7 @@ fn a_pod_gets_device_addresses_and_routes_and_loses_them_whole() {
     assert!(routes.contains("192.0.2.0/24 via 10.10.0.9 dev eth0"), "{routes}");
     let routes = inside.ip(["-6", "route"]).unwrap();
     assert!(routes.contains("default via fd00:10::1 dev eth0"), "{routes}");
-    // The host's end carries packets, and talks to nobody itself.
+    // The host end forwards packets, and sends none itself.
     let host = node.ip(["addr", "show", "pod-2"]).unwrap();
     assert!(host.contains("mtu 1450") && host.contains("state UP") && !host.contains("inet"), "{host}");
     assert_eq!(differences(&node, &pod), [""; 0]);
@@ -83,7 +83,7 @@ fn a_pod_gets_device_addresses_and_routes_and_loses_them_whole() {
         assert_eq!(traces(&node), before.0.clone() + "table netdev antrea {\n}\n");
         assert_eq!(traces(&inside), before.1);
     }
-    // And once more: nothing stays that would be in the way.
+    // Once more: nothing is left that prevents it.
     attach(&node, &pod).unwrap();
     assert_eq!(differences(&node, &pod), [""; 0]);
 }
@@ -101,7 +101,7 @@ fn a_pod_without_ipv6_is_silent_in_ipv6() {
 }
 
 #[test]
-fn a_network_of_one_address_reaches_its_gateway_all_the_same() {
+fn a_pod_with_a_host_prefix_reaches_its_gateway() {
     let (node, inside) = (Netns::new().unwrap(), Netns::new().unwrap());
     let mut pod = pod(&inside, 2);
     pod.addresses = vec!["10.10.0.2/32".parse().unwrap(), "fd00:10::2/128".parse().unwrap()];
@@ -111,9 +111,9 @@ fn a_network_of_one_address_reaches_its_gateway_all_the_same() {
 }
 
 #[test]
-fn the_kernel_leaves_the_packets_of_the_userspace_datapath_alone() {
+fn the_kernel_drops_pod_packets_with_the_userspace_datapath() {
     let (node, inside, outside) = (Netns::new().unwrap(), Netns::new().unwrap(), Netns::new().unwrap());
-    // A Node that would answer, and forward.
+    // A Node that would answer and forward.
     node.add_address("lo", "10.10.0.1/32").unwrap();
     veth_pair(&node, "uplink", &outside, "eth0").unwrap();
     for (netns, link, address) in [(&node, "uplink", "192.0.2.1/24"), (&outside, "eth0", "192.0.2.2/24")] {
@@ -129,11 +129,11 @@ fn the_kernel_leaves_the_packets_of_the_userspace_datapath_alone() {
         attach(&node, &pod).unwrap();
         node.ip(["route", "add", "10.10.0.2", "dev", "pod-2"]).unwrap();
         if reached {
-            // The way back has to be there, or nothing would be shown.
+            // The route back must work, or the test would show nothing.
             until("an answer", PATIENCE, || ping(&inside, "10.10.0.1").then_some(())).unwrap();
         }
         assert_eq!(ping(&inside, "10.10.0.1"), reached, "ARP and ping with {datapath:?}");
-        // What is addressed to the device itself, and to where a bridge would pass it on.
+        // Packets to the device itself, and to an address that a bridge would forward.
         let mac = fs_mac(&node, "pod-2");
         for mac in [mac.as_str(), "01:80:c2:00:00:0e", "01:80:c2:00:00:02", "ff:ff:ff:ff:ff:ff"] {
             inside.ip(["neigh", "replace", "10.10.0.1", "lladdr", mac, "dev", "eth0"]).unwrap();
@@ -153,11 +153,11 @@ fn fs_mac(netns: &Netns, link: &str) -> String {
 }
 
 #[test]
-fn pods_talk_through_a_switch_in_user_space() {
+fn pods_connect_through_the_userspace_datapath() {
     let node = Netns::new().unwrap();
     let ovs = Ovs::start_in(&node).unwrap();
     ovs.add_bridge("br-int").unwrap();
-    // Through connection tracking, which checks what offloads leave unfinished.
+    // Through connection tracking, which verifies checksums that offloads would leave incomplete.
     let flows =
         ["priority=0,actions=NORMAL".to_owned()].into_iter().chain(["tcp", "tcp6"].into_iter().flat_map(|tcp| {
             let tracked = format!("table=1,{tcp},ct_state=+trk-inv,actions=ct(commit),NORMAL");
@@ -182,7 +182,7 @@ fn pods_talk_through_a_switch_in_user_space() {
         let mut client = a.run(|| std::net::TcpStream::connect_timeout(&server, PATIENCE)).unwrap().unwrap();
         let mut accepted = listener.accept().unwrap().0;
         accepted.set_read_timeout(Some(PATIENCE)).unwrap();
-        // More than one packet has room for.
+        // More than fits into one packet.
         let sent = vec![7; 100_000];
         client.write_all(&sent).unwrap();
         drop(client);
@@ -193,7 +193,7 @@ fn pods_talk_through_a_switch_in_user_space() {
 }
 
 #[test]
-fn an_announcement_is_heard_at_the_other_end() {
+fn an_announcement_arrives_at_the_host_end() {
     let (node, inside) = (Netns::new().unwrap(), Netns::new().unwrap());
     let pod = pod(&inside, 2);
     attach(&node, &pod).unwrap();
@@ -218,8 +218,8 @@ fn an_announcement_is_heard_at_the_other_end() {
 }
 
 #[test]
-fn neighbours_believe_an_announcement() {
-    // The kernel of another host checks what tcpdump does not: checksums, hop limits.
+fn neighbours_accept_an_announcement() {
+    // The kernel of another host checks what tcpdump does not: checksums and hop limits.
     let (other, inside) = (Netns::new().unwrap(), Netns::new().unwrap());
     let mut pod = pod(&inside, 2);
     pod.datapath = Datapath::System;
@@ -235,11 +235,11 @@ fn neighbours_believe_an_announcement() {
         let right = |ip: &str| text.lines().any(|line| line.starts_with(ip) && line.contains("0a:00:0a:0a:00:02"));
         (right("10.10.0.2") && right("fd00:10::2")).then_some(())
     };
-    until("the neighbours to know better", PATIENCE, believed).unwrap();
+    until("the neighbours to update", PATIENCE, believed).unwrap();
 }
 
 #[test]
-fn what_somebody_changed_is_named() {
+fn changes_by_others_are_reported() {
     let (node, inside) = (Netns::new().unwrap(), Netns::new().unwrap());
     let pod = pod(&inside, 2);
     attach(&node, &pod).unwrap();
@@ -251,25 +251,25 @@ fn what_somebody_changed_is_named() {
     run(node.command("nft").args(["delete", "chain", "netdev", "antrea", "pod-2"]), None).unwrap();
     let found = differences(&node, &pod);
     let expected = [
-        "state of pod-2 should be up, and is down",
-        "chain pod-2 that keeps the kernel from the device's packets should be there, and is missing",
-        "MTU of eth0 should be 1450, and is 1300",
-        "Ethernet address of eth0 should be 0a:00:0a:0a:00:02, and is 0a:00:00:00:00:99",
-        "address 10.10.0.2/24 of eth0 should be there, and is missing",
-        "route 0.0.0.0/0 via 10.10.0.1 of eth0 should be there, and is missing",
-        "route ::/0 via fd00:10::1 of eth0 should be there, and is missing",
-        "offload tx of eth0 should be off, and is on",
+        "state of pod-2: expected up, found down",
+        "nftables ingress chain pod-2: expected present, found missing",
+        "MTU of eth0: expected 1450, found 1300",
+        "MAC of eth0: expected 0a:00:0a:0a:00:02, found 0a:00:00:00:00:99",
+        "address 10.10.0.2/24 of eth0: expected present, found missing",
+        "route 0.0.0.0/0 via 10.10.0.1 of eth0: expected present, found missing",
+        "route ::/0 via fd00:10::1 of eth0: expected present, found missing",
+        "offload tx of eth0: expected off, found on",
     ];
     assert_eq!(found, expected);
 
     node.ip(["link", "del", "pod-2"]).unwrap();
     let gone =
-        ["device pod-2 should be there, and is missing", "device eth0 in the Pod should be there, and is missing"];
+        ["device pod-2: expected present, found missing", "device eth0 in the Pod: expected present, found missing"];
     assert_eq!(differences(&node, &pod), gone);
 }
 
 #[test]
-fn whatever_fails_leaves_nothing_behind() {
+fn a_failed_attach_leaves_nothing_behind() {
     let (node, inside) = (Netns::new().unwrap(), Netns::new().unwrap());
     node.ip(["link", "add", "taken", "type", "bridge"]).unwrap();
     inside.ip(["link", "add", "taken", "type", "bridge"]).unwrap();
@@ -287,14 +287,14 @@ fn whatever_fails_leaves_nothing_behind() {
         ),
         (PodLink { host_device: long.clone(), ..good.clone() }, "is longer than 15 bytes"),
         (PodLink { container_device: "a/b".into(), ..good.clone() }, "device name `a/b`: has a character other than"),
-        (PodLink { container_device: "eth%d".into(), ..good.clone() }, "which the kernel would complete"),
+        (PodLink { container_device: "eth%d".into(), ..good.clone() }, "which the kernel would expand"),
         (PodLink { host_device: String::new(), ..good.clone() }, "device name ``: is empty"),
         (
             PodLink { host_device: "taken".into(), ..good.clone() },
-            "cannot make device taken on the host: a device of that name exists there; remove it, or use another name",
+            "cannot create device taken on the host: a device with this name exists; remove it, or use another name",
         ),
-        (PodLink { container_device: "taken".into(), ..good.clone() }, "cannot make device taken in /proc/"),
-        (PodLink { mtu: 10, ..good.clone() }, "cannot make the cable from pod-2 to /proc/"),
+        (PodLink { container_device: "taken".into(), ..good.clone() }, "cannot create device taken in /proc/"),
+        (PodLink { mtu: 10, ..good.clone() }, "cannot create the veth pair from pod-2 to /proc/"),
         (
             PodLink { gateways: vec!["10.10.0.2".parse().unwrap()], ..good.clone() },
             "cannot add the route 0.0.0.0/0 via 10.10.0.2 of eth0 in /proc/",
@@ -315,16 +315,18 @@ fn whatever_fails_leaves_nothing_behind() {
         assert_eq!((host.replace("table netdev antrea {\n}\n", ""), container), before, "after {error}");
     }
     attach(&node, &good).unwrap();
-    // The same again is refused, and what is there stays.
-    assert!(attach(&node, &good).unwrap_err().to_string().contains("pod-2 on the host: a device of that name exists"));
+    // A second attach is rejected, and changes nothing.
+    assert!(
+        attach(&node, &good).unwrap_err().to_string().contains("pod-2 on the host: a device with this name exists")
+    );
     assert_eq!(differences(&node, &good), [""; 0]);
 }
 
 #[test]
-fn who_has_no_rights_is_told_which_are_missing() {
+fn a_permission_error_names_the_missing_capabilities() {
     let inside = Netns::new().unwrap();
     let pod = pod(&inside, 2);
-    // Capabilities are a thread's own.
+    // Capabilities belong to a thread.
     let error = std::thread::spawn(move || {
         Command::new("true").status().unwrap();
         drop_capabilities();
@@ -334,7 +336,7 @@ fn who_has_no_rights_is_told_which_are_missing() {
     assert!(error.contains("Operation not permitted; this needs root, or the capabilities NET_ADMIN"), "{error}");
 }
 
-/// Takes all capabilities from the calling thread, and from it alone.
+/// Drops all capabilities of the calling thread only.
 fn drop_capabilities() {
     nix::unistd::setfsuid(65534.into());
     #[expect(unsafe_code, reason = "the system call, not the library's function, which is for all threads")]
@@ -343,15 +345,15 @@ fn drop_capabilities() {
 }
 
 #[test]
-fn what_a_crash_left_is_collected() {
+fn stale_veths_and_chains_are_removed_after_a_crash() {
     let (node, inside) = (Netns::new().unwrap(), Netns::new().unwrap());
     attach(&node, &pod(&inside, 2)).unwrap();
     let other = Netns::new().unwrap();
     attach(&node, &pod(&other, 3)).unwrap();
-    // The Pod's namespace ends, and with it the cable.
+    // The Pod's namespace ends, and the veth with it.
     drop(inside);
     let gone = || (!node.ip(["link"]).unwrap().contains("pod-2")).then_some(());
-    until("the end of the cable", PATIENCE, gone).unwrap();
+    until("the veth to disappear", PATIENCE, gone).unwrap();
     let collect = |keep: &[&str]| {
         let keep = keep.iter().map(|name| (*name).to_owned()).collect();
         node.run(|| pod::collect(&keep)).unwrap().unwrap()
@@ -361,7 +363,7 @@ fn what_a_crash_left_is_collected() {
     let chains = run(node.command("nft").args(["list", "chains"]), None).unwrap();
     assert!(!chains.contains("pod-2") && chains.contains("pod-3"), "{chains}");
 
-    // A cable that nobody uses goes, and nobody else's.
+    // Stale veths are removed, and foreign ones are not.
     let another = Netns::new().unwrap();
     veth_pair(&node, "pod-4", &another, "eth0").unwrap();
     assert_eq!(collect(&[]), ["pod-3"]);
@@ -370,7 +372,7 @@ fn what_a_crash_left_is_collected() {
 }
 
 #[test]
-fn the_end_on_the_host_can_be_used_before_the_pods_end_is_ready() {
+fn the_host_end_can_be_used_before_the_pods_end_is_ready() {
     let (node, inside) = (Netns::new().unwrap(), Netns::new().unwrap());
     let mut seen = None;
     let look = || seen = Some((node.ip(["-o", "link", "show", "pod-2"]), inside.ip(["-o", "addr", "show", "eth0"])));
@@ -379,13 +381,13 @@ fn the_end_on_the_host_can_be_used_before_the_pods_end_is_ready() {
     let (host, container) = (host.unwrap(), container.unwrap());
     assert!(host.contains(",UP") && !container.contains("inet"), "{host}{container}");
 
-    // Without a cable nobody is told of one.
-    let again = node.run(|| pod::attach(&pod(&inside, 2), || panic!("told of a cable that is not there"))).unwrap();
+    // `host_end` is not called without a veth.
+    let again = node.run(|| pod::attach(&pod(&inside, 2), || panic!("called without a veth"))).unwrap();
     again.unwrap_err();
 }
 
 #[test]
-fn many_cables_at_once_do_not_disturb_each_other() {
+fn concurrent_veths_do_not_disturb_each_other() {
     let node = Netns::new().unwrap();
     let namespaces: Vec<_> = (0..16).map(|_| Netns::new().unwrap()).collect();
     let pods: Vec<_> = (2..).zip(&namespaces).map(|(number, netns)| pod(netns, number)).collect();
@@ -409,7 +411,7 @@ fn many_cables_at_once_do_not_disturb_each_other() {
 }
 
 #[test]
-fn a_name_that_no_device_can_have_is_not_there_to_be_removed() {
+fn detaching_an_invalid_device_name_does_nothing() {
     let node = Netns::new().unwrap();
     for name in ["", "a/b", &"x".repeat(300)] {
         node.run(|| pod::detach(name)).unwrap().unwrap();

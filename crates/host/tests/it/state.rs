@@ -1,4 +1,4 @@
-//! What a Node's kernel holds: observe, diff, apply, observe.
+//! The state of a Node's kernel: observe, diff, apply, observe.
 
 use std::net::IpAddr;
 
@@ -6,12 +6,12 @@ use host::{Kernel, diff, uplink};
 use testkit::{Netns, veth_pair};
 use types::host::{Address, Desired, Link, Neighbour, Observed, Op, Route, RoutingRule};
 
-/// A Node with a gateway, whose other end nobody listens at, and an uplink.
+/// A Node with a gateway, whose peer answers nothing, and an uplink.
 fn node() -> (Netns, Netns) {
     let (node, outside) = (Netns::new().unwrap(), Netns::new().unwrap());
-    veth_pair(&node, "antrea-gw0", &outside, "nobody").unwrap();
+    veth_pair(&node, "antrea-gw0", &outside, "peer").unwrap();
     veth_pair(&node, "uplink", &outside, "eth0").unwrap();
-    for (netns, link) in [(&node, "uplink"), (&outside, "eth0"), (&outside, "nobody")] {
+    for (netns, link) in [(&node, "uplink"), (&outside, "eth0"), (&outside, "peer")] {
         netns.link_up(link).unwrap();
     }
     node.add_address("uplink", "192.168.77.100/24").unwrap();
@@ -55,7 +55,7 @@ fn desired() -> Desired {
             ("net/ipv4/ip_forward".to_owned(), "1".to_owned()),
         ]
         .into(),
-        firewall: None,
+        ..Desired::default()
     }
 }
 
@@ -63,7 +63,7 @@ fn observe(node: &Netns, desired: &Desired) -> Observed {
     node.run(|| Kernel::open().unwrap().observe(desired).unwrap()).unwrap()
 }
 
-/// Carries out what is missing; gives what was done and what failed.
+/// Applies the differences; returns the changes and the errors.
 fn settle(node: &Netns, desired: &Desired, sweep: bool) -> (Vec<Op>, Vec<String>) {
     node.run(|| {
         let mut kernel = Kernel::open().unwrap();
@@ -75,7 +75,7 @@ fn settle(node: &Netns, desired: &Desired, sweep: bool) -> (Vec<Op>, Vec<String>
 }
 
 #[test]
-fn the_kernel_comes_to_hold_what_it_should_and_then_nothing_is_done() {
+fn the_desired_state_is_applied_once() {
     let (node, _outside) = node();
     let desired = desired();
     let (ops, failures) = settle(&node, &desired, true);
@@ -90,7 +90,7 @@ fn the_kernel_comes_to_hold_what_it_should_and_then_nothing_is_done() {
     assert_eq!(observed.sysctls, desired.sysctls);
     assert_eq!(settle(&node, &desired, true), (vec![], vec![]));
 
-    // As others see it.
+    // As `ip` shows it.
     let routes = node.ip(["route"]).unwrap();
     for route in [
         "10.10.1.0/24 via 10.10.1.1 dev antrea-gw0 proto 167 onlink",
@@ -123,12 +123,12 @@ fn every_change_can_be_repeated() {
 }
 
 #[test]
-fn what_others_change_of_ours_is_repaired_and_nothing_else_is() {
+fn drift_of_our_objects_is_repaired_and_foreign_objects_are_kept() {
     let (node, _outside) = node();
     let desired = desired();
     settle(&node, &desired, true);
     let before = observe(&node, &desired);
-    // What is not ours.
+    // Foreign objects.
     let foreign = [
         vec!["route", "add", "10.20.0.0/16", "via", "192.168.77.1", "dev", "uplink"],
         vec!["route", "add", "10.21.0.0/16", "dev", "antrea-gw0", "proto", "static"],
@@ -139,7 +139,7 @@ fn what_others_change_of_ours_is_repaired_and_nothing_else_is() {
     for command in &foreign {
         node.ip(command).unwrap();
     }
-    // What is ours.
+    // Our objects.
     for command in [
         vec!["route", "del", "10.10.1.0/24"],
         vec!["route", "change", "10.10.2.0/24", "via", "10.10.2.9", "dev", "antrea-gw0", "onlink", "proto", "167"],
@@ -169,7 +169,7 @@ fn what_others_change_of_ours_is_repaired_and_nothing_else_is() {
 }
 
 #[test]
-fn a_device_that_was_taken_down_gets_back_what_the_kernel_dropped() {
+fn routes_are_restored_after_a_device_was_down() {
     let (node, _outside) = node();
     let desired = desired();
     settle(&node, &desired, true);
@@ -184,7 +184,7 @@ fn a_device_that_was_taken_down_gets_back_what_the_kernel_dropped() {
 }
 
 #[test]
-fn the_gateway_can_get_another_subnet() {
+fn the_gateway_can_change_its_subnet() {
     let (node, _outside) = node();
     let mut desired = desired();
     settle(&node, &desired, true);
@@ -196,23 +196,23 @@ fn the_gateway_can_get_another_subnet() {
 }
 
 #[test]
-fn a_route_of_somebody_else_is_named_and_left_alone() {
+fn a_foreign_route_is_named_and_kept() {
     let (node, _outside) = node();
     let theirs = ["route", "add", "10.10.1.0/24", "via", "192.168.77.1", "dev", "uplink", "proto", "static"];
     node.ip(theirs).unwrap();
     let (_, failures) = settle(&node, &desired(), true);
-    let expected = "cannot add the route to 10.10.1.0/24: `10.10.1.0/24 via 192.168.77.1 dev uplink proto 4` is there, \
-                    which is not ours; remove it if nobody needs it";
+    let expected = "cannot add the route to 10.10.1.0/24: `10.10.1.0/24 via 192.168.77.1 dev uplink proto 4` exists and \
+                    is not ours; remove it if it is not needed";
     assert_eq!(failures, [expected]);
     assert!(node.ip(["route"]).unwrap().contains("10.10.1.0/24 via 192.168.77.1 dev uplink proto static"));
-    // All others are there, and the one comes when the way is free.
+    // All others exist, and this one is added after the conflict is gone.
     assert_eq!(observe(&node, &desired()).routes.len(), desired().routes.len() - 1);
     node.ip(["route", "del", "10.10.1.0/24"]).unwrap();
     assert_eq!(settle(&node, &desired(), true).1, [""; 0]);
 }
 
 #[test]
-fn failures_name_what_they_are_about() {
+fn errors_name_their_object() {
     let (node, _outside) = node();
     let mut desired = desired();
     desired.links = [("antrea-gw9".to_owned(), Link::default())].into();
@@ -221,19 +221,19 @@ fn failures_name_what_they_are_about() {
         [("net/ipv4/conf/none/arp".to_owned(), "1".to_owned()), ("../x".to_owned(), "1".to_owned())].into();
     (desired.addresses, desired.neighbours, desired.rules) = Default::default();
     let error = node.run(|| Kernel::open().unwrap().observe(&desired).unwrap_err()).unwrap();
-    assert!(error.to_string().starts_with("setting `../x`: is no path below /proc/sys"), "{error}");
+    assert!(error.to_string().starts_with("sysctl `../x`: is not a path below /proc/sys"), "{error}");
     desired.sysctls.remove("../x");
     let (_, failures) = settle(&node, &desired, true);
     let expected = [
-        "cannot set net/ipv4/conf/none/arp to 1: No such file or directory (os error 2)",
-        "cannot set device antrea-gw9: there is no device antrea-gw9",
-        "cannot add the route to 10.10.9.0/24 by nowhere: there is no device nowhere",
+        "cannot set sysctl net/ipv4/conf/none/arp to 1: No such file or directory (os error 2)",
+        "cannot configure device antrea-gw9: there is no device antrea-gw9",
+        "cannot add the route to 10.10.9.0/24 on nowhere: there is no device nowhere",
     ];
     assert_eq!(failures, expected);
 }
 
 #[test]
-fn many_routes_are_no_burden() {
+fn thousands_of_routes_are_applied_quickly() {
     let (node, _outside) = node();
     let mut desired = desired();
     let peers = (0..2000_u32).map(|peer| {
@@ -258,4 +258,22 @@ fn the_uplink_is_the_device_with_the_nodes_address() {
     assert_eq!(found.address, "192.168.77.100/24".parse().unwrap());
     assert_eq!((found.mtu, found.mac), (1400, "02:00:00:00:00:77".parse().ok()));
     assert_eq!(node.run(|| uplink::find(ip("192.168.77.101"))).unwrap().unwrap(), None);
+}
+
+#[test]
+fn the_routers_are_the_next_hops_of_default_routes_but_ours() {
+    let (node, _outside) = node();
+    node.add_address("uplink", "fd77::1/64").unwrap();
+    for route in [
+        "default via 192.168.77.254 dev uplink",
+        "default via 192.168.77.253 dev uplink metric 100",
+        "default via fd77::fe dev uplink",
+        "10.20.0.0/16 via 192.168.77.252 dev uplink",
+        "default via 192.168.77.251 dev uplink table 300",
+        "default via 192.168.77.250 dev uplink metric 200 proto 167",
+    ] {
+        node.ip(["route", "add"].into_iter().chain(route.split(' '))).unwrap();
+    }
+    let found = node.run(uplink::routers).unwrap().unwrap();
+    assert_eq!(found, ["192.168.77.253", "192.168.77.254", "fd77::fe"].map(ip));
 }

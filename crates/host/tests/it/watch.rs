@@ -1,4 +1,4 @@
-//! Hearing of changes.
+//! Notifications when the kernel state changes.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use testkit::wait::{PATIENCE, until};
 use testkit::{Netns, veth_pair};
 use types::host::{Address, Firewall, Neighbour, Op, Route};
 
-/// A watch in `node`, and what it hears of after each of the actions.
-struct Heard {
+/// A watch in `node`, with helpers that wait for its notifications.
+struct Watcher {
     runtime: tokio::runtime::Runtime,
     watch: Watch,
 }
 
-impl Heard {
+impl Watcher {
     fn new(node: &Netns) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let open = || runtime.block_on(async { Watch::open(["antrea-gw0".to_owned()]).unwrap() });
@@ -22,14 +22,14 @@ impl Heard {
         Self { runtime, watch }
     }
 
-    /// Waits until the change is heard of, and whatever comes with it.
+    /// Waits until this change is reported, possibly with others.
     fn wait_for(&mut self, change: Change) {
         let listen = async { while !self.watch.changed().await.unwrap().contains(&change) {} };
         let heard = self.runtime.block_on(async { tokio::time::timeout(PATIENCE, listen).await });
-        heard.unwrap_or_else(|_| panic!("{change:?} is not heard of"));
+        heard.unwrap_or_else(|_| panic!("{change:?} is not reported"));
     }
 
-    /// What is heard of until the change is.
+    /// All changes reported until this one is.
     fn until(&mut self, change: Change) -> BTreeSet<Change> {
         let listen = async {
             let mut all = BTreeSet::new();
@@ -44,9 +44,9 @@ impl Heard {
 
 fn node() -> (Netns, Netns) {
     let (node, other) = (Netns::new().unwrap(), Netns::new().unwrap());
-    veth_pair(&node, "antrea-gw0", &other, "nobody").unwrap();
-    other.link_up("nobody").unwrap();
-    // The kernel itself shall have nothing to tell.
+    veth_pair(&node, "antrea-gw0", &other, "peer").unwrap();
+    other.link_up("peer").unwrap();
+    // No notifications from the kernel itself.
     node.ip(["link", "set", "antrea-gw0", "addrgenmode", "none", "up"]).unwrap();
     let up = || node.ip(["link", "show", "antrea-gw0"]).unwrap().contains("state UP").then_some(());
     until("the gateway to be up", PATIENCE, up).unwrap();
@@ -75,11 +75,11 @@ fn ours() -> Vec<Op> {
 }
 
 #[test]
-fn whatever_somebody_changes_of_ours_is_heard_of() {
+fn every_change_of_our_objects_is_reported() {
     let (node, _other) = node();
     apply(&node, &ours());
     node.run(|| nft::replace(&firewall())).unwrap().unwrap();
-    let mut heard = Heard::new(&node);
+    let mut heard = Watcher::new(&node);
     for (command, change) in [
         ("route del 10.10.1.0/24", Change::Routes),
         ("neigh del 10.10.1.1 dev antrea-gw0", Change::Neighbours),
@@ -94,19 +94,19 @@ fn whatever_somebody_changes_of_ours_is_heard_of() {
     let nft = ["flush", "chain", "inet", "antrea", "nat-postrouting"];
     testkit::process::run(node.command("nft").args(nft), None).unwrap();
     heard.wait_for(Change::Firewall);
-    // A device that comes back is known again.
+    // A device that was deleted and created again is recognised.
     let other = Netns::new().unwrap();
-    veth_pair(&node, "antrea-gw0", &other, "nobody").unwrap();
+    veth_pair(&node, "antrea-gw0", &other, "peer").unwrap();
     heard.wait_for(Change::Links);
     node.add_address("antrea-gw0", "10.10.0.1/24").unwrap();
     heard.wait_for(Change::Addresses);
 }
 
 #[test]
-fn what_is_not_ours_is_not_heard_of() {
+fn changes_of_foreign_objects_are_not_reported() {
     let (node, other) = node();
     apply(&node, &ours());
-    let mut heard = Heard::new(&node);
+    let mut heard = Watcher::new(&node);
     veth_pair(&node, "theirs", &other, "theirs").unwrap();
     node.link_up("theirs").unwrap();
     node.add_address("theirs", "192.0.2.1/24").unwrap();
@@ -115,7 +115,7 @@ fn what_is_not_ours_is_not_heard_of() {
     node.run(|| host::pod::detach("none")).unwrap().unwrap();
     testkit::process::run(node.command("nft").args(["add", "table", "inet", "theirs"]), None).unwrap();
     testkit::process::run(node.command("nft").args(["add", "table", "netdev", "antrea"]), None).unwrap();
-    // The mark that all of the above has been heard, and passed over.
+    // Marks the end of the changes above, which are not reported.
     node.ip(["route", "del", "10.10.1.0/24"]).unwrap();
     assert_eq!(heard.until(Change::Routes), [Change::Routes].into());
     node.run(|| nft::replace(&firewall())).unwrap().unwrap();
@@ -123,11 +123,11 @@ fn what_is_not_ours_is_not_heard_of() {
 }
 
 #[test]
-fn more_changes_than_can_be_kept_are_heard_of_as_all() {
+fn a_buffer_overflow_reports_every_kind_of_change() {
     let (node, _other) = node();
     apply(&node, &ours());
-    let mut heard = Heard::new(&node);
-    // Nobody reads meanwhile.
+    let mut heard = Watcher::new(&node);
+    // Without reading in between.
     let routes: Vec<Op> = (0..4000_u32)
         .map(|n| {
             let [_, _, high, low] = n.to_be_bytes();

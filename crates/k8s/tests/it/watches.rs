@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use apiserver::{ApiServer, Options};
-use k8s::{Client, Notice, Only, Patience};
+use k8s::{Client, Timeouts, WatchEvent, WatchFilter};
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -42,19 +42,19 @@ fn node_name(name: &str) -> ObjectName {
     ObjectName { namespace: String::new(), name: name.to_owned() }
 }
 
-fn name(node: Notice<Node>) -> String {
+fn name(node: WatchEvent<Node>) -> String {
     match node {
-        Notice::Set(node) => node.metadata.name,
-        Notice::Gone(name) => format!("-{name}"),
-        Notice::Synced => "synced".to_owned(),
+        WatchEvent::Applied(node) => node.metadata.name,
+        WatchEvent::Deleted(name) => format!("-{name}"),
+        WatchEvent::Synced => "synced".to_owned(),
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_says_what_is_there_and_what_comes_and_goes() {
+async fn a_watch_lists_objects_and_reports_changes() {
     let cluster = Cluster::start().await;
     cluster.add_node("a");
-    let mut watch = cluster.client.watch::<Node>(&Only::default());
+    let mut watch = cluster.client.watch::<Node>(&WatchFilter::default());
     assert_eq!(name(soon(watch.next()).await), "a");
     assert_eq!(name(soon(watch.next()).await), "synced");
     cluster.add_node("b");
@@ -64,22 +64,22 @@ async fn a_watch_says_what_is_there_and_what_comes_and_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn selectors_are_the_servers() {
+async fn filters_are_applied_by_the_server() {
     let cluster = Cluster::start().await;
     for node in ["a", "b", "c"] {
         cluster.add_node(node);
     }
-    let fields = Only { fields: "metadata.name=b".to_owned(), ..Only::default() };
-    let labels = Only { labels: "for=c".to_owned(), ..Only::default() };
-    for (only, expected) in [(fields, "b"), (labels, "c")] {
-        let mut watch = cluster.client.watch::<Node>(&only);
+    let fields = WatchFilter { fields: "metadata.name=b".to_owned(), ..WatchFilter::default() };
+    let labels = WatchFilter { labels: "for=c".to_owned(), ..WatchFilter::default() };
+    for (filter, expected) in [(fields, "b"), (labels, "c")] {
+        let mut watch = cluster.client.watch::<Node>(&filter);
         assert_eq!(name(soon(watch.next()).await), expected);
         assert_eq!(name(soon(watch.next()).await), "synced");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_is_had_by_its_name() {
+async fn an_object_is_read_by_name() {
     let cluster = Cluster::start().await;
     cluster.add_node("a");
     let found = soon(cluster.client.get::<Node>(&node_name("a"))).await.unwrap().unwrap();
@@ -88,24 +88,25 @@ async fn an_object_is_had_by_its_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_is_looked_at_alone() {
+async fn a_watch_can_be_limited_to_a_namespace() {
     let cluster = Cluster::start().await;
     for namespace in ["a", "b"] {
         cluster.server.local().create("v1", "namespaces", "", json!({"metadata": {"name": namespace}})).unwrap();
         let map = json!({"metadata": {"name": "m"}, "data": {"in": namespace}});
         cluster.server.local().create("v1", "configmaps", namespace, map).unwrap();
     }
-    let only = Only { namespace: "b".to_owned(), fields: "metadata.name=m".to_owned(), ..Only::default() };
-    let mut watch = cluster.client.watch::<ConfigMap>(&only);
-    let Notice::Set(found) = soon(watch.next()).await else { panic!("nothing is there") };
+    let filter =
+        WatchFilter { namespace: "b".to_owned(), fields: "metadata.name=m".to_owned(), ..WatchFilter::default() };
+    let mut watch = cluster.client.watch::<ConfigMap>(&filter);
+    let WatchEvent::Applied(found) = soon(watch.next()).await else { panic!("nothing is there") };
     assert_eq!(found.data["in"], "b");
-    assert_eq!(soon(watch.next()).await, Notice::Synced);
+    assert_eq!(soon(watch.next()).await, WatchEvent::Synced);
     let all = soon(cluster.client.all::<ConfigMap>("a")).await.unwrap();
     assert!(all.iter().any(|map| map.data.get("in").is_some_and(|text| text == "a")) && !all.contains(&found));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_vanished_while_nobody_watched_is_reported() {
+async fn objects_deleted_while_disconnected_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let options = || Options { data_dir: Some(directory.path().join("data")), ..Options::default() };
     let server = ApiServer::start(options()).await.unwrap();
@@ -117,13 +118,13 @@ async fn what_vanished_while_nobody_watched_is_reported() {
         let service = json!({"metadata": {"name": format!("s{index}")}, "spec": {"ports": [{"port": 80}]}});
         server.local().create("v1", "services", "default", service).unwrap();
     }
-    let mut watch = client.watch::<Service>(&Only::default());
+    let mut watch = client.watch::<Service>(&WatchFilter::default());
     let mut known = Vec::new();
     loop {
         match soon(watch.next()).await {
-            Notice::Set(service) => known.push(service.metadata.name),
-            Notice::Gone(name) => panic!("{name} is there"),
-            Notice::Synced => break,
+            WatchEvent::Applied(service) => known.push(service.metadata.name),
+            WatchEvent::Deleted(name) => panic!("{name} is there"),
+            WatchEvent::Synced => break,
         }
     }
     assert_eq!(known, ["kubernetes", "s0", "s1", "s2"]);
@@ -135,25 +136,25 @@ async fn what_vanished_while_nobody_watched_is_reported() {
     server.compact();
     loop {
         match soon(watch.next()).await {
-            Notice::Gone(name) => {
+            WatchEvent::Deleted(name) => {
                 assert_eq!(name.name, "s1");
                 break;
             }
-            Notice::Set(service) => assert_ne!(service.metadata.name, "s1"),
-            Notice::Synced => panic!("in sync, and s1 is still there"),
+            WatchEvent::Applied(service) => assert_ne!(service.metadata.name, "s1"),
+            WatchEvent::Synced => panic!("synced without deleting s1"),
         }
     }
 }
 
 #[tokio::test]
-async fn a_kubeconfig_that_is_not_there_is_named() {
+async fn a_missing_kubeconfig_is_named_in_the_error() {
     let missing = std::path::Path::new("/nowhere/kubeconfig");
     let error = Client::new(Some(missing), None).await.err().unwrap().to_string();
     assert!(error.starts_with("kubeconfig /nowhere/kubeconfig: "), "{error}");
 }
 
-/// The way to an API server that falls silent when it is told to: no connection ends, nothing goes through. New ones are not
-/// answered until it is told to go on.
+/// A proxy to an API server that can be silenced: connections stay open, but nothing passes. New ones are not answered until
+/// the silence ends.
 async fn fragile_path(server: &ApiServer) -> (String, watch::Sender<bool>) {
     let to = server.url().trim_start_matches("https://").to_owned();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -178,32 +179,35 @@ async fn fragile_path(server: &ApiServer) -> (String, watch::Sender<bool>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_falls_silent_is_noticed_and_a_quiet_one_is_alive() {
+async fn a_silent_server_is_detected_and_an_idle_one_is_not() {
     let cluster = Cluster::start().await;
     let (path, silence) = fragile_path(&cluster.server).await;
     let kubeconfig = cluster.directory.path().join("kubeconfig");
-    let patience = Patience { answer: Duration::from_millis(300), renew: Duration::from_secs(1) };
-    let client = Client::new(Some(&kubeconfig), Some(&path)).await.unwrap().with_patience(patience);
+    let timeouts = Timeouts { answer: Duration::from_millis(300), renew: Duration::from_secs(1) };
+    let client = Client::new(Some(&kubeconfig), Some(&path)).await.unwrap().with_timeouts(timeouts);
     cluster.add_node("a");
-    let mut watch = client.watch::<Node>(&Only::default());
-    let mut heard = watch.last_heard();
+    let mut watch = client.watch::<Node>(&WatchFilter::default());
+    let mut last_answer = watch.last_answer();
     assert_eq!(name(soon(watch.next()).await), "a");
     assert_eq!(name(soon(watch.next()).await), "synced");
-    let (said, mut notices) = tokio::sync::mpsc::channel(16);
-    tokio::spawn(async move { while said.send(watch.next().await).await.is_ok() {} });
-    // Nothing happens, and it is heard of all the same.
-    heard.mark_unchanged();
+    let (sender, mut events) = tokio::sync::mpsc::channel(16);
+    tokio::spawn(async move { while sender.send(watch.next().await).await.is_ok() {} });
+    // No object changes, and the watch is renewed all the same.
+    last_answer.mark_unchanged();
     for _ in 0..3 {
-        soon(heard.changed()).await.unwrap();
+        soon(last_answer.changed()).await.unwrap();
     }
 
     silence.send(true).unwrap();
     let error = soon(client.get::<Node>(&node_name("a"))).await.unwrap_err().to_string();
-    assert!(error.contains("Node a: ") && error.contains("has not answered within 0.3 s"), "{error}");
+    assert!(error.contains("Node a: ") && error.contains("did not answer within 0.3 s"), "{error}");
     cluster.add_node("b");
-    let before = *heard.borrow_and_update();
-    assert!(tokio::time::timeout(patience.renew * 2, heard.changed()).await.is_err(), "heard of what is silent");
+    let before = *last_answer.borrow_and_update();
+    assert!(
+        tokio::time::timeout(timeouts.renew * 2, last_answer.changed()).await.is_err(),
+        "an answer of a silent server"
+    );
     silence.send(false).unwrap();
-    while name(soon(notices.recv()).await.unwrap()) != "b" {}
-    assert!(*heard.borrow() > before);
+    while name(soon(events.recv()).await.unwrap()) != "b" {}
+    assert!(*last_answer.borrow() > before);
 }

@@ -1,4 +1,4 @@
-//! Policies in the switch, and the Pods that wait for theirs.
+//! Policies in the switch, and Pods that wait until the controller has seen them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,25 +16,30 @@ use types::network_policy::NetworkPolicy;
 use super::{Brain, Problem};
 use crate::event::{Event, Interface, Source};
 use crate::owner::Owner;
-use crate::policies::{Effect, Policies, rule_model};
+use crate::policies::{Effect, Policies, RuleName, rule_model};
 
 impl Brain {
-    /// What the controller has told of policies.
+    /// The policies and groups that the controller has sent.
     pub fn replica(&self) -> &Replica {
         self.policies.replica()
     }
 
-    /// How many rules of policies are enforced here: of what comes in, and of what goes out.
+    /// Number of policy rules enforced on this Node: ingress and egress.
     pub fn rule_counts(&self) -> (usize, usize) {
         self.policies.rule_counts()
     }
 
-    /// The policy that a rule with this number is of.
+    /// The policy that the rule with this number belongs to.
     pub fn policy_of(&self, rule: u32) -> Option<&ObjectName> {
         self.policies.policy_of(rule)
     }
 
-    /// Takes in what the controller says. If it does not fit, what is in the switch stays, and only a snapshot is taken.
+    /// The policy, direction and index of the rule with this number.
+    pub fn rule(&self, id: u32) -> Option<RuleName<'_>> {
+        self.policies.rule(id)
+    }
+
+    /// Applies a batch from the controller. If it is out of step, flows stay as they are, and only a snapshot is accepted next.
     pub fn enforce(&mut self, batch: &Batch) -> Result<(), OutOfStep> {
         let touched = self.policies.apply(batch)?;
         self.unpoliced = false;
@@ -54,19 +59,19 @@ impl Brain {
         Ok(())
     }
 
-    /// Takes in what can be told without the controller of a Pod that waits for it, given the policies of its namespace.
-    pub fn presume(&mut self, pod: types::pod::Pod, policies: &[NetworkPolicy]) {
-        let name = pod.metadata.object_name();
+    /// Computes policies locally for a Pod that the controller has not seen, given the policies of its namespace.
+    pub fn presume(&mut self, pod: policy::Waiting, policies: &[NetworkPolicy]) {
+        let name = pod.name();
         if self.synced.contains(&Source::Policies) && self.held().any(|interface| interface.pod == name) {
             let batch = policy::presume(self.policies.replica(), pod, policies);
             if !batch.changes.is_empty() {
-                // It was made to fit.
+                // The batch was computed from this replica, so it is in step.
                 let _ = self.enforce(&batch);
             }
         }
     }
 
-    /// What is reported of the policies that are held: that the switch enforces them, unless it refuses to.
+    /// Status of each policy: enforced by the switch, or the problem.
     pub fn reports(&self) -> Vec<Report> {
         let mut problems: BTreeMap<&ObjectName, String> = BTreeMap::new();
         for rejection in self.switch.rejections() {
@@ -90,43 +95,43 @@ impl Brain {
         self.policies.replica().policies().values().map(report).collect()
     }
 
-    /// Grows whenever something is told of policies.
+    /// Increases with every batch of policies.
     pub fn policy_version(&self) -> u64 {
         self.policy_version
     }
 
-    /// The switch holds this flow.
+    /// Records a flow that the switch has, during a resync.
     pub fn observe_flow(&mut self, flow: &Flow) -> Observed {
         self.policies.observe(flow);
         self.switch.observe_flow(flow)
     }
 
-    /// The switch has been listed.
+    /// Ends a resync: all flows of the switch have been listed.
     pub fn end_resync(&mut self) {
         self.switch.end_resync();
         self.policies.observed();
         self.handle(Event::Synced(Source::Switch));
     }
 
-    /// The Pods that are attached and not connected, since the controller has not seen them.
+    /// Attached Pods that are not connected yet, because the controller has not seen them.
     pub fn held(&self) -> impl Iterator<Item = &Interface> {
         self.interfaces.values().filter(|interface| !self.admitted.contains(&interface.name))
     }
 
-    /// Whether an owner's flows are held back until the controller has seen a Pod.
+    /// Whether an owner's flows are held back until the controller has seen its Pod.
     pub fn is_held(&self, owner: &Owner) -> bool {
         matches!(owner, Owner::Interface(name) if self.interfaces.contains_key(name) && !self.admitted.contains(name))
     }
 
     pub(super) fn unpoliced(&mut self) {
-        // Once there was a controller, its absence is an outage.
+        // After the controller was there once, its absence is an outage.
         if !self.synced.contains(&Source::Policies) {
             self.unpoliced = true;
             self.handle(Event::Synced(Source::Policies));
         }
     }
 
-    /// There is a controller after all: Pods wait for it from now on.
+    /// A controller is deployed: from now on, Pods wait for it.
     pub(super) fn policed(&mut self) {
         self.unpoliced = false;
     }
@@ -136,13 +141,13 @@ impl Brain {
         missing.chain(self.policies.exhausted().cloned().map(Problem::Rules)).collect()
     }
 
-    /// Whether what is told of policies is whole, and rules can be numbered: not before it is known which numbers the switch holds.
+    /// Whether policies are complete and rules can be numbered: not before the numbers in use in the switch are known.
     pub(super) fn knows_policies(&self) -> bool {
-        let told = self.synced.contains(&Source::Policies) && !self.policies.replica().is_lost();
-        told && self.synced.contains(&Source::Switch)
+        let complete = self.synced.contains(&Source::Policies) && !self.policies.replica().is_lost();
+        complete && self.synced.contains(&Source::Switch)
     }
 
-    /// Whether the controller has seen the Pod behind an interface, and no other of its name.
+    /// Whether the controller has seen this Pod, and not another one of the same name.
     fn is_seen(&self, interface: &Interface) -> bool {
         is_seen(&self.policies, interface)
     }
@@ -154,7 +159,7 @@ impl Brain {
         self.connect_all();
     }
 
-    /// A Pod of this Node has another port now, or none.
+    /// Updates the flows for a Pod of this Node that has another port now, or none.
     pub(super) fn enforce_for(&mut self, pod: &ObjectName) {
         if self.knows_policies() {
             let applying = self.policies.applying_to(pod);
@@ -199,8 +204,8 @@ impl Brain {
         }
     }
 
-    /// A Pod is isolated as its policies say. One that the controller does not know, or no longer, may go on with what it has
-    /// begun and do nothing else: it may run on after the API has forgotten it.
+    /// Isolates a Pod in the directions of its policies. A Pod that the controller does not know, or no longer, keeps its
+    /// established connections and gets no new ones: it may still run after its deletion from the API.
     fn isolate_those(&mut self, which: impl Fn(&Interface) -> bool) {
         let Self { policies, switch, pipeline, interfaces, unpoliced, .. } = self;
         for interface in interfaces.values().filter(|interface| which(interface)) {
@@ -220,11 +225,11 @@ impl Brain {
         }
     }
 
-    /// Connects a Pod if the controller has seen it, so that its policies are there, or if there are none to wait for.
+    /// Connects a Pod if the controller has seen it, so that its policies are complete, or if there is no controller.
     pub(super) fn connect(&mut self, name: &str) {
         let Some(interface) = self.interfaces.get(name) else { return };
-        let is_told = || self.knows_policies() && (self.unpoliced || self.is_seen(interface));
-        if !self.admitted.contains(name) && !is_told() {
+        let may_connect = || self.knows_policies() && (self.unpoliced || self.is_seen(interface));
+        if !self.admitted.contains(name) && !may_connect() {
             return;
         }
         let pod = Pod { port: interface.port, mac: interface.mac, addresses: interface.addresses.clone() };

@@ -1,6 +1,7 @@
-//! Rules: what tells one from another for as long as flows of it may live, and what they are to the pipeline.
+//! Identity of rules while their flows may be in the switch, and their conversion for the pipeline.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use delta::{StableHasher, StableKey};
 use pipeline::model::{Applied, RuleKind};
@@ -8,19 +9,46 @@ use policy::PolicyRule;
 use types::ObjectName;
 use types::control::{Direction, Policy, Ports, Rule, Service};
 
-/// What a rule's number belongs to.
+/// The identity of a rule, to which its number is assigned.
 ///
-/// A rule whose peers are written otherwise than before is another one: flows of the old one may still be in the switch when an
-/// agent starts, and clauses of the two must never meet under one number. Who the members of its groups are does not matter.
+/// A rule whose peers are written differently is another rule: flows of the old one may still be in the switch when an agent
+/// starts, and clauses of the two must never share a number. Changes of group members do not matter.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct RuleKey {
     pub(super) policy: ObjectName,
     uid: String,
     pub(super) direction: Direction,
     index: u32,
-    /// Stands for the peers as they are written.
+    /// Hash of the peers and named ports as written in the policy.
     written: u64,
     ports: Option<BTreeSet<Ports>>,
+}
+
+impl RuleKey {
+    pub(super) fn name(&self) -> RuleName<'_> {
+        RuleName { policy: &self.policy, direction: self.direction, index: self.index }
+    }
+}
+
+/// A rule's position in its policy; printed as `ingress[0]`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RuleName<'a> {
+    /// The NetworkPolicy that has the rule.
+    pub policy: &'a ObjectName,
+    /// Ingress or egress rule.
+    pub direction: Direction,
+    /// Position among the policy's rules of this direction.
+    pub index: u32,
+}
+
+impl fmt::Display for RuleName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let direction = match self.direction {
+            Direction::Ingress => "ingress",
+            Direction::Egress => "egress",
+        };
+        write!(f, "{direction}[{}]", self.index)
+    }
 }
 
 impl StableKey for RuleKey {
@@ -53,8 +81,8 @@ fn feed_direction(direction: Direction, hash: &mut StableHasher) {
     }
 }
 
-/// The rules of a policy by their keys. Rules of one index that differ in nothing but whom they are about are one: the same ports,
-/// and either all have the same peers, or all apply to the same Pods.
+/// The rules of a policy by key. Merges rules of the same index and ports if all have the same peers, or all apply to the same
+/// Pods.
 pub(super) fn united(policy: &Policy, rules: BTreeSet<PolicyRule>) -> BTreeMap<RuleKey, PolicyRule> {
     let written: BTreeMap<(Direction, u32), u64> =
         policy.rules.iter().map(|rule| ((rule.direction, rule.index), as_written(rule))).collect();
@@ -82,7 +110,7 @@ pub(super) fn united(policy: &Policy, rules: BTreeSet<PolicyRule>) -> BTreeMap<R
     united
 }
 
-/// Stands for what a rule says of its peers, members of groups apart.
+/// Hash of a rule's peers and named ports as written, without the members of groups.
 fn as_written(rule: &Rule) -> u64 {
     let mut hash = StableHasher::default();
     match &rule.peers {
@@ -103,7 +131,7 @@ fn as_written(rule: &Rule) -> u64 {
     }
     for service in rule.services.iter().flatten() {
         match service {
-            // They are part of the key as they are.
+            // Numbered ports are part of the key.
             Service::Ports(_) => {}
             Service::Named { protocol, name, .. } => {
                 protocol.number().feed(&mut hash);
@@ -114,8 +142,8 @@ fn as_written(rule: &Rule) -> u64 {
     hash.finish()
 }
 
-/// A rule of a Kubernetes policy as the pipeline knows it, with the Pods of this Node that it applies to.
-pub fn rule_model(rule: PolicyRule, id: u32, applied_to: BTreeSet<Applied>) -> pipeline::model::Rule {
+/// Converts a rule of a Kubernetes policy for the pipeline, with the Pods of this Node that it applies to.
+pub(crate) fn rule_model(rule: PolicyRule, id: u32, applied_to: BTreeSet<Applied>) -> pipeline::model::Rule {
     let PolicyRule { direction, peers, ports, .. } = rule;
     pipeline::model::Rule { id, direction, kind: RuleKind::Kubernetes, applied_to, peers, ports }
 }

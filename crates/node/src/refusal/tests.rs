@@ -3,7 +3,7 @@ use super::*;
 const TO: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const FROM: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// A frame from 10.0.0.1:1000 (fd00::1) to 10.96.0.1:80 (fd00::2); `rest` is what follows the ports.
+/// A frame from 10.0.0.1:1000 (fd00::1) to 10.96.0.1:80 (fd00::2); `rest` is the payload after the ports.
 fn frame(ipv6: bool, protocol: u8, rest: &[u8]) -> Vec<u8> {
     let ports = [1000u16.to_be_bytes(), 80u16.to_be_bytes()].concat();
     let length = u16::try_from(4 + rest.len()).unwrap();
@@ -24,12 +24,12 @@ fn tcp(ipv6: bool, seq: u32, ack: u32, flags: u8, data: &[u8]) -> Vec<u8> {
     frame(ipv6, TCP, &rest)
 }
 
-/// The sum over all that a right checksum covers is this.
+/// The sum of data with a correct checksum.
 const RIGHT: [u8; 2] = [0, 0];
 
 fn assert_checksums(answer: &[u8], protocol: u8) {
     let packet = Packet::read(answer).unwrap();
-    // The pseudo header of the answer has the addresses the other way round, which makes the same sum.
+    // The pseudo header of the answer has the addresses swapped, which does not change the sum.
     let covered = pseudo_header(&packet, protocol, packet.payload.len());
     if packet.src.is_ipv4() {
         assert_eq!(checksum(&[&packet.ip[..20]]), RIGHT);
@@ -39,7 +39,7 @@ fn assert_checksums(answer: &[u8], protocol: u8) {
 }
 
 #[test]
-fn tcp_is_reset_so_that_the_client_believes_it() {
+fn tcp_resets_have_the_sequence_numbers_that_clients_accept() {
     for ipv6 in [false, true] {
         for (flags, data, (seq, ack, answered)) in [
             (flag::SYN, &b""[..], (0, 101, flag::RST | flag::ACK)),
@@ -66,7 +66,7 @@ fn a_reset_is_not_answered() {
 }
 
 #[test]
-fn everything_else_is_told_that_the_port_is_unreachable_and_about_which_packet() {
+fn other_protocols_get_port_unreachable_with_the_start_of_the_packet() {
     for (ipv6, icmp, kind) in [(false, ICMP, [3, 3]), (true, ICMPV6, [1, 4])] {
         for data in [4, 2000] {
             let sent = frame(ipv6, 17, &vec![0; data]);
@@ -81,14 +81,14 @@ fn everything_else_is_told_that_the_port_is_unreachable_and_about_which_packet()
 }
 
 #[test]
-fn what_fills_a_short_frame_up_is_not_part_of_the_packet() {
+fn ethernet_padding_is_not_part_of_the_packet() {
     let mut padded = tcp(false, 100, 0, flag::SYN, b"");
     padded.extend([0; 6]);
     assert_eq!(refusal(&padded), refusal(&tcp(false, 100, 0, flag::SYN, b"")));
 }
 
 #[test]
-fn whatever_comes_is_answered_or_not_and_never_panics() {
+fn malformed_packets_do_not_panic() {
     for whole in [tcp(false, 1, 2, flag::SYN, b"x"), tcp(true, 1, 2, flag::SYN, b"x"), frame(true, 17, &[0; 8])] {
         for length in 0..whole.len() {
             let _ = refusal(&whole[..length]);

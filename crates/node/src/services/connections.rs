@@ -1,14 +1,14 @@
-//! Which connections are not what Services are now.
+//! Which tracked connections no longer match the Services.
 //!
-//! One of TCP knows by itself when its endpoint is gone. But one that began before its Service was there, and that nobody has
-//! answered, stays as it began: what the client sends again goes where the first packet went, which is nowhere.
+//! A TCP client notices by itself that its endpoint is gone. But an unanswered connection that began before its Service existed
+//! keeps its conntrack entry: retransmissions follow the first packet, to nowhere.
 //!
-//! UDP has no end, so a client that goes on sending keeps its connection as the switch remembers it: to an endpoint that is
-//! gone, or to none, if there was no Service when it began. Such connections have to be forgotten. Whoever does looks at those that
-//! there are: so it does not matter what happened while nobody looked.
+//! UDP has no end of connection, so a client that keeps sending keeps its conntrack entry: to an endpoint that is gone, or to
+//! none, if there was no Service when it began. Such entries have to be deleted. The agent compares the current entries with
+//! this description, so no history is needed.
 //!
-//! One whose endpoint still answers stays, also where new ones would go elsewhere by now: endpoints about to end, hints and
-//! policies are about new connections only.
+//! A connection stays while its endpoint still serves, even if new connections would use another one: terminating endpoints,
+//! topology hints and policies affect new connections only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -19,16 +19,16 @@ use types::meta::Protocol;
 
 use crate::addressing::Own;
 
-/// What is sent to Services, and where it goes.
+/// Frontends and endpoints of the Services on this Node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Connections {
-    /// What clients connect to by UDP, and who answers there.
+    /// UDP frontends with their serving endpoints.
     udp: BTreeMap<SocketAddr, BTreeSet<SocketAddr>>,
-    /// What clients connect to by TCP, but for what is also an endpoint; in order.
+    /// Sorted TCP frontends, except those that are also an endpoint.
     tcp: Vec<SocketAddr>,
-    /// NodePorts, as the host sees them.
+    /// NodePorts at the host's addresses.
     node_ports: BTreeSet<SocketAddr>,
-    /// What the host translates NodePorts to.
+    /// Virtual addresses that the host DNATs NodePorts to.
     virtual_services: BTreeSet<IpAddr>,
 }
 
@@ -38,12 +38,12 @@ impl Connections {
         let mut known = Self { virtual_services, ..Self::default() };
         for port in ports {
             for frontend in &port.frontends {
-                let ways_in = ways_in(own, frontend);
+                let frontends_of = frontends_of(own, frontend);
                 match port.protocol {
-                    Protocol::Tcp => known.tcp.extend(ways_in.into_iter().filter(|at| !port.serving.contains(at))),
+                    Protocol::Tcp => known.tcp.extend(frontends_of.into_iter().filter(|at| !port.serving.contains(at))),
                     Protocol::Udp => {
-                        // Where two Services claim one address, the switch follows the first.
-                        for at in ways_in {
+                        // If two Services claim the same address, the switch uses the first.
+                        for at in frontends_of {
                             known.udp.entry(at).or_insert_with(|| port.serving.iter().copied().collect());
                         }
                         if let FrontendKind::NodePort { ipv6 } = frontend.kind {
@@ -58,13 +58,13 @@ impl Connections {
         known
     }
 
-    /// Whether the switch should forget a connection of TCP that nobody has answered: what its first packet was sent to, and who
-    /// would answer it. Its mark says nothing: a packet that is sent again gets it that of a Service, but not its endpoint.
+    /// Whether the switch should delete an unanswered TCP connection with this original destination and reply source.
+    /// `ct_mark` cannot be used here: a retransmitted SYN is marked as Service traffic without being DNATed.
     pub fn is_lost(&self, sent_to: SocketAddr, answered_by: SocketAddr) -> bool {
         sent_to == answered_by && self.tcp.binary_search(&sent_to).is_ok()
     }
 
-    /// Whether the switch should forget a connection of UDP: what its first packet was sent to, who answers it, and its mark.
+    /// Whether the switch should delete a UDP connection with this original destination, reply source and mark.
     pub fn is_stale(&self, sent_to: SocketAddr, answered_by: SocketAddr, mark: u32) -> bool {
         match self.udp.get(&sent_to) {
             Some(endpoints) => !endpoints.contains(&answered_by),
@@ -72,15 +72,15 @@ impl Connections {
         }
     }
 
-    /// Whether the host should forget a connection of UDP: what its first packet was sent to, and who answers it.
+    /// Whether the host should delete a UDP connection with this original destination and reply source.
     pub fn is_stale_on_host(&self, sent_to: SocketAddr, answered_by: SocketAddr) -> bool {
         let translated = self.virtual_services.contains(&answered_by.ip()) && sent_to.ip() != answered_by.ip();
         self.node_ports.contains(&sent_to) != translated
     }
 }
 
-/// What the switch sees packets to a frontend sent to.
-fn ways_in(own: &Own, frontend: &Frontend) -> Vec<SocketAddr> {
+/// The destinations of packets to a frontend, as the switch sees them.
+fn frontends_of(own: &Own, frontend: &Frontend) -> Vec<SocketAddr> {
     match frontend.kind {
         FrontendKind::ClusterIp(ip) | FrontendKind::External(ip) => vec![(ip, frontend.port).into()],
         FrontendKind::NodePort { ipv6 } => {
@@ -91,18 +91,18 @@ fn ways_in(own: &Own, frontend: &Frontend) -> Vec<SocketAddr> {
     }
 }
 
-/// Where this Node listens for a NodePort.
+/// The addresses and port of a NodePort on this Node.
 fn listening(own: &Own, port: u16, ipv6: bool) -> impl Iterator<Item = SocketAddr> {
     let of_family = own.node_port_addresses.iter().filter(move |ip| ip.is_ipv6() == ipv6);
     of_family.map(move |ip| SocketAddr::new(*ip, port))
 }
 
-/// Whether a change of a port can make a connection stale. One of TCP gets lost by what was not there before, and by nothing else.
+/// Whether a change of a port can make a connection stale. A TCP connection is lost only if a frontend is new.
 pub(super) fn is_news(before: Option<&ServicePort>, now: Option<&ServicePort>) -> bool {
-    let ways_in = |port: &ServicePort| -> BTreeSet<(FrontendKind, u16)> {
+    let frontends_of = |port: &ServicePort| -> BTreeSet<(FrontendKind, u16)> {
         port.frontends.iter().map(|frontend| (frontend.kind, frontend.port)).collect()
     };
-    let (known, new) = (before.map(ways_in).unwrap_or_default(), now.map(ways_in).unwrap_or_default());
+    let (known, new) = (before.map(frontends_of).unwrap_or_default(), now.map(frontends_of).unwrap_or_default());
     match before.or(now).map(|port| port.protocol) {
         Some(Protocol::Tcp) => !new.is_subset(&known),
         Some(Protocol::Udp) => known != new || before.map(|port| &port.serving) != now.map(|port| &port.serving),

@@ -1,4 +1,4 @@
-//! Ports of Services, as flows and groups.
+//! Service ports as flows and groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,11 +12,11 @@ use pipeline::model::{Affinity, Endpoint, Frontend, FrontendKind, ServiceGroup};
 
 use crate::owner::ServiceKey;
 
-/// The endpoints that a group chooses among.
+/// The endpoints that a group selects from.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct GroupKey {
     service: Arc<ServiceKey>,
-    /// Whether those of this Node only.
+    /// Whether only those on this Node.
     nearby: bool,
 }
 
@@ -27,34 +27,34 @@ impl StableKey for GroupKey {
     }
 }
 
-/// What a port of a Service becomes.
+/// Flows and groups of a Service port.
 #[derive(Debug, Default)]
-pub struct Rendered {
-    /// Its flows.
-    pub flows: Vec<Flow>,
-    /// Its groups.
-    pub groups: Vec<Group>,
-    /// How many endpoints get no connections from this Node, as there are more than a group can have.
-    pub left_out: usize,
+pub(crate) struct Rendered {
+    /// Flows of the port.
+    pub(crate) flows: Vec<Flow>,
+    /// Groups of the port.
+    pub(crate) groups: Vec<Group>,
+    /// Number of endpoints that exceed the limit of a group, and get no connections from this Node.
+    pub(crate) left_out: usize,
 }
 
-/// Turns ports of Services into flows and groups, and remembers the numbers of their groups.
+/// Renders Service ports as flows and groups, and assigns group numbers.
 #[derive(Debug)]
-pub struct Services {
+pub(crate) struct Services {
     ids: Ids<GroupKey>,
 }
 
 impl Default for Services {
     fn default() -> Self {
-        // Groups and the flows that point at them change in one bundle, so a number may change hands without harm: there is
-        // nothing to adopt from the switch, and a fingerprint is never looked at.
+        // Groups and the flows that refer to them change in one bundle, so numbers can be reused freely: nothing is adopted from
+        // the switch, and fingerprints are not used.
         Self { ids: Ids::new(1..=0xffff_ff00, 64) }
     }
 }
 
 impl Services {
-    /// What a port becomes on a Node that has these addresses of its own.
-    pub fn render(
+    /// Renders a port, for a Node with these own addresses.
+    pub(crate) fn render(
         &mut self,
         pipeline: &Pipeline,
         key: &Arc<ServiceKey>,
@@ -63,7 +63,7 @@ impl Services {
     ) -> Result<Rendered, Exhausted> {
         let mut rendered = Rendered::default();
         let protocol = port.protocol;
-        // A local endpoint with the Node's own address is on the host's network: it is no Pod behind a port.
+        // A local endpoint with the Node's own address is on the host network: it is not a Pod behind a port.
         let endpoint = |e: &proxy::Endpoint| Endpoint {
             address: e.address,
             port: e.port,
@@ -114,8 +114,8 @@ impl Services {
         Ok(rendered)
     }
 
-    /// A port is gone.
-    pub fn forget(&mut self, service: &Arc<ServiceKey>) {
+    /// Releases the group numbers of a deleted port.
+    pub(crate) fn forget(&mut self, service: &Arc<ServiceKey>) {
         for nearby in [false, true] {
             if let Some(id) = self.ids.release(&GroupKey { service: Arc::clone(service), nearby }) {
                 self.ids.retired(id);
@@ -124,26 +124,31 @@ impl Services {
     }
 }
 
-/// As many endpoints as a group can have. Where there are more, each Node takes others, the same ones every time, and one that
-/// goes makes room for one: so together all are used, and hardly any client that is remembered loses its endpoint.
+/// The endpoints for a group, at most its limit. With more, each Node selects a different stable subset, and a removed endpoint
+/// is replaced by one other: together the Nodes use all, and few clients with session affinity lose their endpoint.
 fn fitting<'a>(all: &'a [proxy::Endpoint], own: &BTreeSet<IpAddr>) -> Vec<&'a proxy::Endpoint> {
     if all.len() <= ServiceGroup::MAX_ENDPOINTS {
         return all.iter().collect();
     }
+    let mut node = StableHasher::default();
+    for address in own {
+        node.write(address.to_string().as_bytes());
+    }
     let rank = |endpoint: &proxy::Endpoint| {
-        let mut hash = StableHasher::default();
-        for address in own.iter().chain([&endpoint.address]) {
-            hash.write(address.to_string().as_bytes());
-        }
+        let mut hash = node.clone();
+        hash.write(endpoint.address.to_string().as_bytes());
         endpoint.port.feed(&mut hash);
         hash.finish()
     };
     let mut ranked: Vec<(u64, &proxy::Endpoint)> = all.iter().map(|endpoint| (rank(endpoint), endpoint)).collect();
-    ranked.sort();
-    ranked.into_iter().take(ServiceGroup::MAX_ENDPOINTS).map(|(_, endpoint)| endpoint).collect()
+    // There may be many times the limit: only those within it have to be in order.
+    ranked.select_nth_unstable(ServiceGroup::MAX_ENDPOINTS);
+    ranked.truncate(ServiceGroup::MAX_ENDPOINTS);
+    ranked.sort_unstable();
+    ranked.into_iter().map(|(_, endpoint)| endpoint).collect()
 }
 
-/// A number that no other frontend has, and that is the same after a restart: what clients' choices were learned under.
+/// A cookie unique to the frontend and stable across restarts: flows of session affinity are learned with it.
 fn cookie(key: &ServiceKey, frontend: &proxy::Frontend) -> u64 {
     let mut hash = StableHasher::default();
     key.feed(&mut hash);

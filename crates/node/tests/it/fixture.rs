@@ -1,4 +1,4 @@
-use node::{Brain, Change, Event, Interface, Own, Source, local_addresses};
+use node::{Brain, Change, ControlPath, Event, Interface, Own, Source, local_addresses};
 use openflow::port::Port;
 use pipeline::model::{Datapath, Features, Gateway, Mode};
 use serde_json::json;
@@ -6,7 +6,7 @@ use types::node::Node;
 use types::service::{EndpointSlice, Service};
 use types::{Mac, ObjectName};
 
-/// Node `n<index>`: Pods in 10.10.<index>.0/24 and fd10:<index>::/64, itself at 192.168.77.<index>.
+/// Node `n<index>`: Pods in 10.10.<index>.0/24 and fd10:<index>::/64, Node address 192.168.77.<index>.
 pub(crate) fn node(index: u8) -> Node {
     let cidrs = [format!("10.10.{index}.0/24"), format!("fd10:{index}::/64")];
     node_with(&format!("n{index}"), &format!("192.168.77.{index}"), &cidrs)
@@ -19,6 +19,30 @@ pub(crate) fn node_with(name: &str, address: &str, cidrs: &[String]) -> Node {
         "status": {"addresses": [{"type": "InternalIP", "address": address}]},
     }))
     .unwrap()
+}
+
+/// The same Node, with this year of creation.
+pub(crate) fn created(mut node: Node, year: u16) -> Node {
+    node.metadata.creation_timestamp = format!("{year}-01-01T00:00:00Z").parse().ok();
+    node
+}
+
+/// The Service of the Kubernetes API, at 10.96.0.1.
+pub(crate) fn kubernetes() -> Service {
+    let mut kubernetes = service(1, 0);
+    kubernetes.metadata.namespace = "default".to_owned();
+    kubernetes.metadata.name = "kubernetes".to_owned();
+    kubernetes
+}
+
+/// The endpoint of [`kubernetes`], in a slice of this name.
+pub(crate) fn api_server(slice_name: &str, address: &str) -> EndpointSlice {
+    let mut slice = slice(1, &[5]);
+    slice.metadata.namespace = "default".to_owned();
+    slice.metadata.name = slice_name.to_owned();
+    slice.metadata.labels.insert("kubernetes.io/service-name".to_owned(), "kubernetes".to_owned());
+    slice.endpoints[0].addresses = vec![address.to_owned()];
+    slice
 }
 
 /// This Node is `n1`, in the subnet 192.168.77.0/24.
@@ -41,17 +65,23 @@ pub(crate) fn own(mode: Mode) -> Own {
         node_port_addresses: vec!["192.168.77.1".parse().unwrap(), "127.0.0.1".parse().unwrap()],
         service_cidrs: Vec::new(),
         serving: proxy::Serving::default(),
+        control_path: ControlPath {
+            api_servers: vec!["192.168.77.200".parse().unwrap()],
+            by_cluster_ip: false,
+            routers: vec!["192.168.77.254".parse().unwrap()],
+            controller: ObjectName { namespace: "kube-system".to_owned(), name: "antrea".to_owned() },
+        },
     }
 }
 
-/// A brain that knows that it has been told everything, in a cluster without policies.
+/// A brain after the initial sync of every source, in a cluster without policies.
 pub(crate) fn synced(mode: Mode) -> Brain {
     let mut brain = Brain::new(own(mode));
     sync(&mut brain);
     brain
 }
 
-/// Everything has been told, and there are no policies.
+/// Finishes the initial sync of every source, without policies.
 pub(crate) fn sync(brain: &mut Brain) {
     brain.handle(Event::Unpoliced);
     for source in Source::ALL {
@@ -104,6 +134,10 @@ pub(crate) fn name(name: &str) -> ObjectName {
 
 pub(crate) fn set_service(service: Service) -> Event {
     Event::Service(Change::Set(Box::new(service)))
+}
+
+pub(crate) fn problems(brain: &Brain) -> Vec<String> {
+    brain.problems().iter().map(ToString::to_string).collect()
 }
 
 pub(crate) fn flows(brain: &mut Brain) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! What the host should hold.
+//! Desired state of the host.
 
 use node::{Brain, Change, Event, Source};
 use pipeline::model::Mode;
@@ -20,17 +20,17 @@ fn routes(mode: Mode) -> Vec<String> {
 }
 
 #[test]
-fn each_mode_has_its_routes() {
+fn each_traffic_mode_has_its_routes() {
     let services = "169.254.0.253/32 dev antrea-gw0";
     let tunnelled = |n: u8| format!("10.10.{n}.0/24 via 10.10.{n}.1 dev antrea-gw0 onlink");
     let direct = "10.10.2.0/24 via 192.168.77.2 dev eth0";
     assert_eq!(routes(Mode::Encap), [&tunnelled(2), &tunnelled(3), services]);
     assert_eq!(routes(Mode::Hybrid), [direct, &tunnelled(3), services]);
-    assert_eq!(routes(Mode::NoEncap), [direct, services], "the router knows the way to n3");
+    assert_eq!(routes(Mode::NoEncap), [direct, services], "the router has the route to n3");
 }
 
 #[test]
-fn rules_are_not_replaced_before_all_that_they_hold_is_known() {
+fn the_firewall_is_not_replaced_before_the_initial_sync() {
     let mut brain = Brain::new(own(Mode::Encap));
     for source in [Source::Interfaces, Source::Services, Source::Nodes] {
         brain.handle(Event::Synced(source));
@@ -55,7 +55,7 @@ fn services_are_reached_from_the_host() {
 }
 
 #[test]
-fn whatever_changes_the_host_is_told_by_its_version() {
+fn every_change_of_the_host_changes_its_version() {
     let mut brain = synced(Mode::Encap);
     let mut last = (brain.host_version(), brain.host());
     let events = [

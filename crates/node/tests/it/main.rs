@@ -1,4 +1,4 @@
-//! The brain: what follows from what is known, and that the way there does not matter.
+//! The brain: desired state for given events, and its independence of their order.
 
 // `cfg(test)` marks the helpers as test code, where clippy allows `unwrap`.
 #[cfg(test)]
@@ -13,3 +13,5 @@ mod policies;
 mod services;
 #[cfg(test)]
 mod switch;
+#[cfg(test)]
+mod underlay;

@@ -1,4 +1,4 @@
-//! What follows depends on what is true now, never on the way there.
+//! Desired state depends on the current objects, never on the order of events.
 
 use node::{Brain, Change, Event};
 use pipeline::model::Mode;
@@ -12,13 +12,35 @@ fn event() -> impl Strategy<Value = Event> {
     let overlapping = |n: u8| node_with(&format!("n{n}"), &format!("192.168.77.{n}"), &["10.10.0.0/20".to_owned()]);
     prop_oneof![
         (1..5u8).prop_map(|n| Event::Node(Change::Set(node(n)))),
+        (1..5u8, 2020..2023u16).prop_map(|(n, year)| Event::Node(Change::Set(created(node(n), year)))),
+        (2..5u8, 2020..2023u16, 2..5u8).prop_map(|(n, year, of)| {
+            let subnet = format!("10.10.{of}.0/24");
+            Event::Node(Change::Set(created(node_with(&format!("n{n}"), &format!("10.10.{of}.9"), &[subnet]), year)))
+        }),
+        (
+            1..4u8,
+            prop_oneof![
+                Just("10.96.0.2"),
+                Just("192.0.2.1"),
+                Just("192.168.77.3"),
+                Just("10.10.3.7"),
+                Just("192.168.77.99")
+            ]
+        )
+            .prop_map(|(n, ip)| {
+                let mut claiming = service(n, 0);
+                claiming.spec.external_ips = vec![ip.to_owned()];
+                set_service(claiming)
+            }),
+        prop_oneof![Just("192.168.77.99"), Just("10.10.2.4")]
+            .prop_map(|ip| Event::EndpointSlice(Change::Set(api_server("kubernetes", ip)))),
         (2..5u8).prop_map(move |n| Event::Node(Change::Set(overlapping(n)))),
         (2..5u8).prop_map(gone_node),
         (1..4u8, prop_oneof![Just(0), Just(30001), Just(30002)]).prop_map(|(n, port)| set_service(service(n, port))),
         (1..4u8).prop_map(|n| Event::Service(Change::Gone(name(&format!("s{n}"))))),
         (1..4u8, proptest::collection::vec(5..9u8, 0..4))
             .prop_map(|(n, pods)| Event::EndpointSlice(Change::Set(slice(n, &pods)))),
-        // A slice changes hands: it has the name of one Service's and the label of another.
+        // A slice moves to another Service: same slice name, another Service label.
         (1..4u8, 1..4u8).prop_map(|(n, of)| {
             let mut moved = slice(of, &[5]);
             moved.metadata.name = format!("s{n}-x");
@@ -30,7 +52,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What an event is about.
+/// The object that an event is about.
 fn subject(event: &Event) -> String {
     match event {
         Event::Node(Change::Set(node)) => format!("node {}", node.metadata.name),
@@ -48,7 +70,7 @@ fn subject(event: &Event) -> String {
 
 proptest! {
     #[test]
-    fn the_last_word_about_each_object_decides(events in proptest::collection::vec(event(), 0..60), syncs in 0..60usize) {
+    fn only_the_last_event_for_each_object_matters(events in proptest::collection::vec(event(), 0..60), syncs in 0..60usize) {
         let mut walked = Brain::new(own(Mode::Hybrid));
         for (index, event) in events.iter().enumerate() {
             if index == syncs {
@@ -58,7 +80,7 @@ proptest! {
         }
         sync(&mut walked);
 
-        // The last words alone, in another order, told before anything is in sync.
+        // Only the last event for each object, in another order, before the initial sync.
         let mut direct = Brain::new(own(Mode::Hybrid));
         let last = events.iter().enumerate().filter(|(index, event)| {
             !events[index + 1..].iter().any(|later| subject(later) == subject(event))

@@ -1,4 +1,4 @@
-//! What the controller says, in the switch; and Pods that wait until it has seen them.
+//! Batches from the controller in the switch, and Pods that wait until the controller has seen them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use types::control::{Batch, GroupChange, GroupId, Patch, PodChange, Seen};
 
 use crate::fixture::*;
 
-/// A cluster as the controller knows it, and what it tells Node `n1`.
+/// A cluster as the controller knows it, and the batches for Node `n1`.
 struct Controller {
     brain: policy::Brain,
     subscription: policy::Subscription,
@@ -57,7 +57,7 @@ impl Controller {
         self.brain.take(&self.subscription).unwrap()
     }
 
-    /// Everything, as a Node hears it that starts.
+    /// A complete snapshot, as for a Node that starts.
     fn snapshot(&mut self) -> Batch {
         let subscription = self.brain.subscribe("n1");
         let batch = self.brain.take(&subscription).unwrap().unwrap();
@@ -66,7 +66,7 @@ impl Controller {
     }
 }
 
-/// A Node that knows everything but policies.
+/// A Node after the initial sync of every source but policies.
 fn node_without_policies() -> Brain {
     let mut brain = Brain::new(own(Mode::Encap));
     for source in Source::ALL.into_iter().filter(|source| *source != Source::Policies) {
@@ -96,7 +96,7 @@ fn a_pod_is_connected_when_the_controller_has_seen_it_together_with_its_policies
     controller.policy("deny", deny_all());
     let mut brain = node_without_policies();
     brain.handle(Event::Attached(interface(5)));
-    assert!(!holds(&mut brain, "in_port=5"), "nobody knows its policies");
+    assert!(!holds(&mut brain, "in_port=5"), "its policies are unknown");
     brain.enforce(&controller.snapshot()).unwrap();
     assert!(brain.is_synced() && !holds(&mut brain, "in_port=5"), "the controller has not seen it");
     assert!(brain.is_held(&Owner::Interface(interface(5).name)));
@@ -104,8 +104,8 @@ fn a_pod_is_connected_when_the_controller_has_seen_it_together_with_its_policies
     controller.pod(5, "n1", json!({}), false);
     brain.enforce(&controller.take().unwrap()).unwrap();
     assert!(holds(&mut brain, "in_port=5") && !brain.is_held(&Owner::Interface(interface(5).name)));
-    assert!(holds(&mut brain, "table=60, priority=200,ip,nw_src=10.10.1.5 actions=drop"), "what goes out");
-    assert!(holds(&mut brain, "table=100, priority=200,ip,reg1=0x5 actions=drop"), "what comes in");
+    assert!(holds(&mut brain, "table=60, priority=200,ip,nw_src=10.10.1.5 actions=drop"), "egress");
+    assert!(holds(&mut brain, "table=100, priority=200,ip,reg1=0x5 actions=drop"), "ingress");
 }
 
 #[test]
@@ -119,14 +119,14 @@ fn a_pod_that_was_seen_stays_connected_until_it_is_detached() {
     brain.enforce(&controller.take().unwrap()).unwrap();
     assert!(holds(&mut brain, "in_port=5"), "its processes may still run");
     let isolated = ["nw_src=10.10.1.5 actions=drop", "reg1=0x5 actions=drop"];
-    assert!(isolated.iter().all(|flow| holds(&mut brain, flow)), "and are let do nothing new");
+    assert!(isolated.iter().all(|flow| holds(&mut brain, flow)), "without new connections");
     brain.handle(Event::Detached(interface(5).name));
     brain.handle(Event::Attached(interface(5)));
-    assert!(!holds(&mut brain, "in_port=5"), "it comes again, and nobody has seen it");
+    assert!(!holds(&mut brain, "in_port=5"), "it was attached again, and the controller has not seen it");
 }
 
 #[test]
-fn another_pod_of_the_same_name_has_to_be_seen_itself() {
+fn another_pod_of_the_same_name_waits_until_the_controller_has_seen_it() {
     let mut controller = Controller::new();
     controller.pod(5, "n1", json!({}), true);
     let mut brain = node_without_policies();
@@ -137,11 +137,11 @@ fn another_pod_of_the_same_name_has_to_be_seen_itself() {
     assert!(!holds(&mut brain, "in_port=5"));
     other.uid = String::new();
     brain.handle(Event::Attached(other));
-    assert!(holds(&mut brain, "in_port=5"), "a runtime that tells no uid is taken at its word");
+    assert!(holds(&mut brain, "in_port=5"), "without a UID from the runtime, the name is enough");
 }
 
 #[test]
-fn without_a_controller_nobody_waits_and_with_one_everybody_does() {
+fn pods_wait_for_the_controller_only_if_there_is_one() {
     let mut brain = node_without_policies();
     brain.handle(Event::Unpoliced);
     brain.handle(Event::Attached(interface(5)));
@@ -164,7 +164,7 @@ fn a_rule_follows_the_ports_of_its_pods_and_the_members_of_its_groups() {
     assert!(holds(&mut brain, "ip,nw_src=10.10.1.7 actions=conjunction("));
     assert!(holds(&mut brain, "ip,reg1=0x5 actions=conjunction("));
     assert!(holds(&mut brain, "tcp,tp_dst=80 actions=conjunction(") && holds(&mut brain, "tcp,tp_dst=8005"));
-    assert_eq!(brain.rule_counts(), (2, 0), "a name of a port is a rule of its own");
+    assert_eq!(brain.rule_counts(), (2, 0), "a named port is a rule of its own");
 
     let mut moved = interface(5);
     moved.port = openflow::port::Port(9);
@@ -179,7 +179,7 @@ fn a_rule_follows_the_ports_of_its_pods_and_the_members_of_its_groups() {
     assert_eq!(brain.rule_counts(), (0, 0));
 }
 
-/// Pod 5 on this Node, which nobody may reach.
+/// Pod 5 on this Node, isolated from everything.
 fn isolated_pod() -> (Controller, Brain) {
     let mut controller = Controller::new();
     controller.policy("deny", deny_all());
@@ -190,18 +190,18 @@ fn isolated_pod() -> (Controller, Brain) {
     (controller, brain)
 }
 
-/// These changes, and one of a group that is not there.
-fn misfit(mut changes: Vec<types::control::Change>) -> Batch {
+/// These changes, and a change of an unknown group.
+fn out_of_step(mut changes: Vec<types::control::Change>) -> Batch {
     let patch = Patch { id: GroupId([7; 16]), added: vec![], removed: vec![] };
     changes.push(types::control::Change::Address(GroupChange::Patch(Arc::new(patch))));
     Batch { snapshot: false, changes }
 }
 
 #[test]
-fn what_does_not_fit_changes_nothing_until_a_snapshot_comes() {
+fn an_out_of_step_batch_is_ignored_until_a_snapshot() {
     let (mut controller, mut brain) = isolated_pod();
     let before = flows(&mut brain);
-    assert!(matches!(brain.enforce(&misfit(vec![])), Err(OutOfStep::Missing { .. })));
+    assert!(matches!(brain.enforce(&out_of_step(vec![])), Err(OutOfStep::Missing { .. })));
     assert_eq!(brain.enforce(&Batch { snapshot: false, changes: vec![] }), Err(OutOfStep::Lost));
     assert_eq!(flows(&mut brain), before);
     brain.enforce(&controller.snapshot()).unwrap();
@@ -209,12 +209,12 @@ fn what_does_not_fit_changes_nothing_until_a_snapshot_comes() {
 }
 
 #[test]
-fn a_pod_that_gets_another_port_after_something_did_not_fit_is_not_reached_until_the_snapshot() {
+fn a_pod_with_a_new_port_after_an_out_of_step_batch_is_unreachable_until_the_snapshot() {
     let (mut controller, mut brain) = isolated_pod();
     assert!(holds(&mut brain, "in_port=5"));
-    brain.enforce(&misfit(vec![])).unwrap_err();
+    brain.enforce(&out_of_step(vec![])).unwrap_err();
 
-    // What isolates it is about port 5: by port 9 anybody would reach it.
+    // The isolation flows match port 5: port 9 would be reachable.
     let mut moved = interface(5);
     moved.port = openflow::port::Port(9);
     brain.handle(Event::Attached(moved));
@@ -226,7 +226,7 @@ fn a_pod_that_gets_another_port_after_something_did_not_fit_is_not_reached_until
 }
 
 #[test]
-fn what_happens_to_pods_after_something_did_not_fit_waits_for_the_snapshot() {
+fn pod_changes_after_an_out_of_step_batch_wait_for_the_snapshot() {
     let mut controller = Controller::new();
     controller.policy("web", allow_web_from("client"));
     controller.pod(5, "n1", json!({"app": "web"}), true);
@@ -237,16 +237,16 @@ fn what_happens_to_pods_after_something_did_not_fit_waits_for_the_snapshot() {
     brain.handle(Event::Attached(interface(6)));
     brain.enforce(&controller.snapshot()).unwrap();
 
-    // Half of it would fit: a Pod that is seen, and then a group that is not there.
+    // The first half is in step: a Pod that was seen, and then an unknown group.
     let seen = Seen { pod: name("p7"), uid: interface(7).uid };
-    brain.enforce(&misfit(vec![types::control::Change::Pod(PodChange::Seen(Arc::new(seen)))])).unwrap_err();
+    brain.enforce(&out_of_step(vec![types::control::Change::Pod(PodChange::Seen(Arc::new(seen)))])).unwrap_err();
     brain.handle(Event::Attached(interface(7)));
-    assert!(!holds(&mut brain, "in_port=7"), "what was said of it is not to be relied on");
+    assert!(!holds(&mut brain, "in_port=7"), "the batch was out of step");
     brain.handle(Event::Detached(interface(6).name));
     let mut moved = interface(5);
     moved.port = openflow::port::Port(9);
     brain.handle(Event::Attached(moved.clone()));
-    assert!(holds(&mut brain, "reg1=0x5 actions=conjunction("), "what is in the switch stays");
+    assert!(holds(&mut brain, "reg1=0x5 actions=conjunction("), "existing flows stay");
 
     brain.enforce(&controller.snapshot()).unwrap();
     let mut fresh = node_without_policies();
@@ -257,7 +257,7 @@ fn what_happens_to_pods_after_something_did_not_fit_waits_for_the_snapshot() {
 }
 
 #[test]
-fn a_controller_that_appears_is_waited_for() {
+fn pods_wait_for_a_controller_that_appears() {
     let mut brain = node_without_policies();
     brain.handle(Event::Unpoliced);
     brain.handle(Event::Attached(interface(5)));
@@ -279,12 +279,12 @@ fn a_rule_whose_group_is_missing_allows_nothing_and_is_reported() {
     assert!(!holds(&mut brain, "conjunction(") && holds(&mut brain, "ip,reg1=0x5 actions=drop"));
     let problem = brain.problems()[0].to_string();
     assert!(
-        problem.starts_with("NetworkPolicy shop/web: its group ") && problem.contains("not known yet"),
+        problem.starts_with("NetworkPolicy shop/web: group ") && problem.contains("has not arrived yet"),
         "{problem}"
     );
 }
 
-/// What a Node that starts sends to a switch that holds these flows.
+/// The number of changes that a starting Node sends to a switch with these flows.
 fn sent_after_restart(brain: &mut Brain, held: &[openflow::flow::Flow]) -> usize {
     brain.switch().begin_resync();
     for flow in held {
@@ -307,7 +307,7 @@ fn rules_keep_their_numbers_across_a_restart() {
     brain.enforce(&controller.snapshot()).unwrap();
     let mut held: Vec<_> = brain.desired_flows().collect();
 
-    // Somebody else's number, which the first rule would take: it was moved aside by another that had it first.
+    // Occupy the number that the first rule would take: another key had it first.
     let verdict = held.iter().position(|flow| flow.to_string().contains("conj_id=")).unwrap();
     let text = held[verdict].to_string();
     let id: u32 = text.split("conj_id=").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
@@ -321,7 +321,7 @@ fn rules_keep_their_numbers_across_a_restart() {
     let mut again = Brain::new(own(Mode::Encap));
     again.handle(Event::Attached(interface(5)));
     again.enforce(&controller.snapshot()).unwrap();
-    assert!(!holds(&mut again, "conjunction("), "not before it is known which numbers the switch holds");
+    assert!(!holds(&mut again, "conjunction("), "not before the numbers in the switch are known");
     assert_eq!(sent_after_restart(&mut again, &held), 0);
     for source in Source::ALL {
         again.handle(Event::Synced(source));
@@ -331,7 +331,7 @@ fn rules_keep_their_numbers_across_a_restart() {
 }
 
 #[test]
-fn peers_that_are_written_otherwise_are_another_rule() {
+fn peers_that_are_written_differently_make_another_rule() {
     let mut controller = Controller::new();
     controller.pod(5, "n1", json!({"app": "web"}), true);
     let block = |cidr: &str| json!({"podSelector": {}, "ingress": [{"from": [{"ipBlock": {"cidr": cidr}}]}]});
@@ -346,7 +346,7 @@ fn peers_that_are_written_otherwise_are_another_rule() {
     let first = number(&mut brain);
     controller.policy("p", block("172.16.0.0/12"));
     brain.enforce(&controller.take().unwrap()).unwrap();
-    assert_ne!(number(&mut brain), first, "clauses of the two must not meet");
+    assert_ne!(number(&mut brain), first, "the two must not share a number");
     controller.policy("p", block("10.0.0.0/8"));
     brain.enforce(&controller.take().unwrap()).unwrap();
     assert_eq!(number(&mut brain), first);
@@ -398,7 +398,7 @@ fn spec(to: &str, from: &str, kind: u8) -> Value {
     }
 }
 
-/// Takes every step on one Node, then tells another one everything at once: both hold the same flows.
+/// Takes every step on one Node, and gives another one the result at once: both have the same flows.
 fn walk(steps: impl IntoIterator<Item = Step>) -> Result<(), TestCaseError> {
     let mut controller = Controller::new();
     let mut walked = node_without_policies();
@@ -438,7 +438,7 @@ fn walk(steps: impl IntoIterator<Item = Step>) -> Result<(), TestCaseError> {
     let mut seen_once = snapshot.clone();
     let held: Vec<String> = walked.held().map(|interface| interface.name.clone()).collect();
     for interface in attached.into_values() {
-        // Whoever was seen once stays connected.
+        // A Pod that was seen once stays connected.
         if !held.contains(&interface.name) {
             let seen = Seen { pod: interface.pod.clone(), uid: interface.uid.clone() };
             seen_once.changes.push(types::control::Change::Pod(PodChange::Seen(Arc::new(seen))));
@@ -461,13 +461,13 @@ proptest! {
     #![proptest_config(Config { cases: number("PROPTEST_CASES").unwrap_or(48), failure_persistence: None, ..Config::default() })]
 
     #[test]
-    fn flows_depend_on_what_is_true_and_not_on_the_way(steps in vec(step(), 0..80)) {
+    fn flows_depend_on_the_current_objects_and_not_on_history(steps in vec(step(), 0..80)) {
         walk(steps)?;
     }
 }
 
 #[test]
-fn a_long_history_of_policies_leads_where_the_objects_lead() {
+fn a_long_history_of_policies_ends_with_the_flows_of_the_final_objects() {
     let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let steps = (0..number("STEPS").unwrap_or(300)).map(|_| step().new_tree(&mut runner).unwrap().current());
     walk(steps).unwrap();

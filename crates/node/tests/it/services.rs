@@ -1,4 +1,4 @@
-//! What is said of Services beside flows: connections that are out of date, load balancers, endpoints that do not fit.
+//! Results for Services besides flows: stale connections, health checks, too many endpoints.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use types::service::{EndpointSlice, Service};
 
 use crate::fixture::*;
 
-/// Service s1 at 10.96.0.1:53 and port 30053 of Nodes, by UDP.
+/// Service s1 at 10.96.0.1:53 and NodePort 30053, UDP.
 fn dns() -> Service {
     let mut service = service(1, 30053);
     service.spec.ports[0].port = 53;
@@ -28,11 +28,11 @@ fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// The mark of a connection to a Service whose source is translated, too.
+/// The `ct_mark` of a connection to a Service with SNAT.
 const SERVICE: u32 = 0x61;
 
 #[test]
-fn a_connection_of_udp_is_stale_if_no_endpoint_of_what_it_was_sent_to_answers_it() {
+fn a_udp_connection_is_stale_if_no_endpoint_of_its_frontend_answers_it() {
     let mut brain = synced(Mode::Encap);
     brain.handle(set_service(dns()));
     brain.handle(Event::EndpointSlice(Change::Set(dns_slice(&[5, 6]))));
@@ -41,13 +41,13 @@ fn a_connection_of_udp_is_stale_if_no_endpoint_of_what_it_was_sent_to_answers_it
         ("10.96.0.1:53", "10.10.1.5:8080", SERVICE, false),
         ("10.96.0.1:53", "10.10.1.7:8080", SERVICE, true),
         ("10.96.0.1:53", "10.10.1.5:8081", SERVICE, true),
-        // From before there was a Service.
+        // From before the Service existed.
         ("10.96.0.1:53", "10.96.0.1:53", 0, true),
-        // The host has translated what was sent to a NodePort.
+        // The host has DNATed a packet to a NodePort.
         ("169.254.0.253:30053", "10.10.1.6:8080", SERVICE, false),
         ("169.254.0.253:30053", "10.10.1.7:8080", SERVICE, true),
         ("192.168.77.1:30053", "10.10.1.7:8080", SERVICE, true),
-        // A Service that is gone, and a connection that never was one's.
+        // A deleted Service, and a connection that never belonged to one.
         ("10.96.0.9:53", "10.10.1.5:8080", SERVICE, true),
         ("10.10.1.5:8080", "10.10.1.5:8080", 0, false),
         ("10.10.1.5:8080", "10.10.1.5:8080", 0x20, false),
@@ -66,7 +66,7 @@ fn a_connection_of_udp_is_stale_if_no_endpoint_of_what_it_was_sent_to_answers_it
 }
 
 #[test]
-fn a_connection_of_tcp_that_nobody_has_answered_is_lost_if_it_began_before_its_service() {
+fn an_unanswered_tcp_connection_is_lost_if_it_began_before_its_service() {
     let mut brain = synced(Mode::Encap);
     let mut web = service(2, 30080);
     web.spec.external_ips = vec!["192.0.2.2".to_owned(), "192.168.77.1".to_owned()];
@@ -83,10 +83,10 @@ fn a_connection_of_tcp_that_nobody_has_answered_is_lost_if_it_began_before_its_s
         ("192.168.77.1:30080", "192.168.77.1:30080", true),
         ("169.254.0.253:30080", "169.254.0.253:30080", true),
         ("192.0.2.2:8080", "192.0.2.2:8080", true),
-        // That is the endpoint, on the host's network.
+        // That is the endpoint, on the host network.
         ("192.168.77.1:8080", "192.168.77.1:8080", false),
         ("10.96.0.2:81", "10.96.0.2:81", false),
-        // That is UDP's.
+        // A UDP frontend.
         ("10.96.0.1:53", "10.96.0.1:53", false),
         ("10.10.1.5:8080", "10.10.1.5:8080", false),
     ] {
@@ -95,15 +95,15 @@ fn a_connection_of_tcp_that_nobody_has_answered_is_lost_if_it_began_before_its_s
 }
 
 #[test]
-fn ways_in_and_endpoints_of_udp_are_worth_a_look_at_connections() {
+fn changed_frontends_and_udp_endpoints_can_make_connections_stale() {
     let mut brain = synced(Mode::Encap);
     let version = |brain: &Brain| brain.service_versions().connections;
     brain.handle(set_service(service(2, 0)));
     assert_eq!(version(&brain), 1);
     brain.handle(Event::EndpointSlice(Change::Set(slice(2, &[5]))));
-    assert_eq!(version(&brain), 1, "who answers a connection of TCP is its own matter");
+    assert_eq!(version(&brain), 1, "endpoints do not affect TCP connections");
     brain.handle(Event::Service(Change::Gone(name("s2"))));
-    assert_eq!(version(&brain), 1, "nothing gets lost by what is gone");
+    assert_eq!(version(&brain), 1, "removed frontends lose no TCP connection");
     brain.handle(set_service(dns()));
     brain.handle(Event::EndpointSlice(Change::Set(dns_slice(&[5]))));
     let before = version(&brain);
@@ -114,7 +114,7 @@ fn ways_in_and_endpoints_of_udp_are_worth_a_look_at_connections() {
 }
 
 #[test]
-fn a_connection_of_udp_stays_while_its_endpoint_answers_though_new_ones_go_elsewhere() {
+fn a_udp_connection_stays_while_its_endpoint_serves() {
     let mut brain = synced(Mode::Encap);
     brain.handle(set_service(dns()));
     let is_stale = |brain: &Brain, pod: u8| {
@@ -151,7 +151,7 @@ fn a_connection_of_udp_stays_while_its_endpoint_answers_though_new_ones_go_elsew
 }
 
 #[test]
-fn of_two_services_at_one_address_the_first_says_where_connections_lead() {
+fn of_two_services_at_one_address_the_first_gets_the_connections() {
     let mut brain = synced(Mode::Encap);
     let mut second = dns();
     second.metadata.name = "s2".to_owned();
@@ -169,7 +169,7 @@ fn of_two_services_at_one_address_the_first_says_where_connections_lead() {
     }
 }
 
-/// So many endpoints, in slices of a hundred.
+/// This many endpoints, in slices of a hundred.
 fn many(count: u16) -> Vec<EndpointSlice> {
     let numbers: Vec<u16> = (0..count).collect();
     let slice_of = |(n, numbers): (usize, &[u16])| {
@@ -182,13 +182,13 @@ fn many(count: u16) -> Vec<EndpointSlice> {
     numbers.chunks(100).enumerate().map(slice_of).collect()
 }
 
-/// The endpoints that this Node uses: there is a flow for each.
+/// The endpoints that this Node uses: each has a flow.
 fn chosen(brain: &mut Brain) -> BTreeSet<String> {
     flows(brain).into_iter().filter(|flow| flow.contains("table=42") && flow.contains("reg3=0xa14")).collect()
 }
 
 #[test]
-fn more_endpoints_than_a_group_takes_are_shared_out_and_told() {
+fn endpoints_beyond_the_limit_are_spread_over_nodes_and_reported() {
     let brain_at = |address: &str| {
         let mut own = own(Mode::Encap);
         own.addresses.v4.as_mut().unwrap().node = address.parse().unwrap();
@@ -202,12 +202,12 @@ fn more_endpoints_than_a_group_takes_are_shared_out_and_told() {
     let (first, second) = (chosen(&mut one), chosen(&mut other));
     assert_eq!((first.len(), second.len()), (800, 800));
     let problems: Vec<String> = one.problems().iter().map(ToString::to_string).collect();
-    let said = "Service shop/s1:web: 200 of its endpoints get no connections from this Node, as a switch takes 800 a \
-        Service; other Nodes use others";
+    let said = "Service shop/s1:web: 200 endpoints get no connections from this Node: the limit is 800 per Service; other \
+        Nodes use a different subset";
     assert_eq!(problems, [said]);
-    // Of 200 that this Node leaves out, the other uses most.
+    // The other Node uses most of the 200 that this one leaves out.
     assert!(second.difference(&first).count() > 100);
-    // The problem stays until it is none any more.
+    // The problem stays until the endpoints fit.
     one.handle(set_service(service(1, 0)));
     assert_eq!(one.problems().len(), 1);
     one.handle(Event::EndpointSlice(Change::Gone(name("s1-0"))));
@@ -240,7 +240,7 @@ fn a_node_that_moves_to_another_zone_uses_that_zones_endpoints() {
 }
 
 #[test]
-fn load_balancers_are_told_of_endpoints_here_until_the_service_is_gone() {
+fn health_checks_report_local_endpoints_until_the_service_is_gone() {
     let mut brain = synced(Mode::Encap);
     let mut service = service(1, 30001);
     service.spec.kind = "LoadBalancer".to_owned();
@@ -248,8 +248,8 @@ fn load_balancers_are_told_of_endpoints_here_until_the_service_is_gone() {
     service.spec.health_check_node_port = 32000;
     brain.handle(set_service(service));
     brain.handle(Event::EndpointSlice(Change::Set(slice(1, &[5, 6]))));
-    let told: Vec<_> = brain.health_checks().values().cloned().collect();
-    assert_eq!(told, [proxy::HealthCheck { port: 32000, local_endpoints: 2 }]);
+    let checks: Vec<_> = brain.health_checks().values().cloned().collect();
+    assert_eq!(checks, [proxy::HealthCheck { port: 32000, local_endpoints: 2 }]);
     let before = brain.service_versions().health_checks;
     brain.handle(Event::Service(Change::Gone(name("s1"))));
     assert!(brain.health_checks().is_empty() && brain.service_versions().health_checks > before);

@@ -1,4 +1,4 @@
-//! Bytes to actions.
+//! Decoding of actions from the wire.
 
 use super::encode::{NICIRA, controller_property, nx, of};
 use super::{Action, Controller, Ct, Learn, Reason, Subfield};
@@ -113,7 +113,8 @@ fn decode_nicira(body: &mut Reader<'_>, depth: usize) -> Decoded<Option<Action>>
             let max_len = body.u16("output length")?;
             src.map(|src| Action::OutputField { src, max_len })
         }
-        nx::LEARN => Learn::decode(body)?.map(|l| Action::Learn(Box::new(l))),
+        nx::LEARN => Learn::decode(body, false)?.map(|l| Action::Learn(Box::new(l))),
+        nx::LEARN2 => Learn::decode(body, true)?.map(|l| Action::Learn(Box::new(l))),
         nx::CONTROLLER => {
             let max_len = body.u16("controller length")?;
             let id = body.u16("controller id")?;

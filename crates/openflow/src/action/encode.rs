@@ -1,4 +1,4 @@
-//! Actions to bytes.
+//! Encoding of actions to the wire.
 
 use super::{Action, Controller};
 use crate::field::Field;
@@ -33,6 +33,7 @@ pub(super) mod nx {
     pub(in super::super) const CT: u16 = 35;
     pub(in super::super) const NAT: u16 = 36;
     pub(in super::super) const CONTROLLER2: u16 = 37;
+    pub(in super::super) const LEARN2: u16 = 45;
 }
 
 /// Types of the properties of Nicira's second controller action.
@@ -52,7 +53,7 @@ pub(crate) fn put_actions(out: &mut Vec<u8>, actions: &[Action]) {
     }
 }
 
-/// Writes an action of OpenFlow's own: type, length, what `body` writes, padding.
+/// Writes a standard action: type, length, body, padding.
 fn put_of(out: &mut Vec<u8>, kind: u16, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.put_u16(kind);
@@ -62,7 +63,7 @@ fn put_of(out: &mut Vec<u8>, kind: u16, body: impl FnOnce(&mut Vec<u8>)) {
     out.patch_len(start + 2, start);
 }
 
-/// Writes one of Nicira's actions.
+/// Writes a Nicira extension action.
 pub(super) fn put_nx(out: &mut Vec<u8>, subtype: u16, body: impl FnOnce(&mut Vec<u8>)) {
     put_of(out, of::EXPERIMENTER, |out| {
         out.put_u32(NICIRA);

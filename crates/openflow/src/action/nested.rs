@@ -60,7 +60,7 @@ impl Ct {
         });
     }
 
-    /// Reads what follows the subtype; `None` if it holds something this crate has no value for.
+    /// Decodes the bytes after the subtype; `None` if they hold a value that this crate cannot represent.
     pub(super) fn decode(body: &mut Reader<'_>, depth: usize) -> Decoded<Option<Ct>> {
         let flags = body.u16("ct flags")?;
         let mut zone_src = body.sub(4, "ct zone")?;
@@ -203,7 +203,9 @@ impl Nat {
 
 impl Learn {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        put_nx(out, nx::LEARN, |out| {
+        // The second form of the action is the first with a limit.
+        let subtype = if self.limit == 0 { nx::LEARN } else { nx::LEARN2 };
+        put_nx(out, subtype, |out| {
             out.put_u16(self.idle_timeout);
             out.put_u16(self.hard_timeout);
             out.put_u16(self.priority);
@@ -214,14 +216,18 @@ impl Learn {
             out.put_zeros(1);
             out.put_u16(self.fin_idle_timeout);
             out.put_u16(self.fin_hard_timeout);
+            if self.limit != 0 {
+                out.put_u32(self.limit);
+                out.put_zeros(4);
+            }
             for spec in &self.specs {
                 spec.encode(out);
             }
         });
     }
 
-    /// Reads what follows the subtype; `None` if it holds something this crate has no value for.
-    pub(super) fn decode(body: &mut Reader<'_>) -> Decoded<Option<Learn>> {
+    /// Decodes the bytes after the subtype; `None` if they hold a value that this crate cannot represent.
+    pub(super) fn decode(body: &mut Reader<'_>, second_form: bool) -> Decoded<Option<Learn>> {
         let idle_timeout = body.u16("learn idle timeout")?;
         let hard_timeout = body.u16("learn hard timeout")?;
         let priority = body.u16("learn priority")?;
@@ -231,6 +237,11 @@ impl Learn {
         body.skip(1, "learn padding")?;
         let fin_idle_timeout = body.u16("learn fin idle timeout")?;
         let fin_hard_timeout = body.u16("learn fin hard timeout")?;
+        let mut limit = 0;
+        if second_form {
+            limit = body.u32("learn limit")?;
+            body.skip(4, "learn result")?;
+        }
         let mut specs = Vec::new();
         while body.left() >= 2 {
             let header = body.u16("learn spec")?;
@@ -242,7 +253,8 @@ impl Learn {
                 None => return Ok(None),
             }
         }
-        if flags & !(SEND_FLOW_REM | DELETE_LEARNED) != 0 {
+        // Without a limit it would be written in the first form.
+        if flags & !(SEND_FLOW_REM | DELETE_LEARNED) != 0 || second_form != (limit != 0) {
             return Ok(None);
         }
         Ok(Some(Learn {
@@ -255,6 +267,7 @@ impl Learn {
             cookie,
             send_flow_rem: flags & SEND_FLOW_REM != 0,
             delete_learned: flags & DELETE_LEARNED != 0,
+            limit,
             specs,
         }))
     }

@@ -25,17 +25,17 @@ impl Subfield {
         if lo <= hi && hi < field.subfield_bits() { Some(Self { field, offset: lo, bits: hi - lo + 1 }) } else { None }
     }
 
-    /// The field.
+    /// The field that has the bits.
     pub const fn field(self) -> Field {
         self.field
     }
 
-    /// The lowest bit.
+    /// Number of the lowest bit, from 0.
     pub const fn offset(self) -> u8 {
         self.offset
     }
 
-    /// How many bits.
+    /// Number of bits, at least 1.
     pub const fn bits(self) -> u8 {
         self.bits
     }

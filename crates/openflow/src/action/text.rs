@@ -323,6 +323,7 @@ mod tests {
             "learn(table=40,hard_timeout=300,priority=200,delete_learned,cookie=0x204000000010,eth_type=0x800,nw_proto=6,\
              NXM_OF_TCP_DST[],NXM_OF_IP_SRC[]=NXM_OF_IP_DST[],load:NXM_NX_REG3[]->NXM_NX_REG3[],\
              load:0x2->NXM_NX_REG4[16..18],output:NXM_OF_IN_PORT[])",
+            "learn(table=40,hard_timeout=300,cookie=0x9,limit=1024,eth_type=0x800,NXM_OF_IP_SRC[])",
             "conjunction(7,1/2),conjunction(9,2/3)",
             "meter:4,group:7",
             "note:01.02.00.00.00.00",

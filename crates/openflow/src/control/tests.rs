@@ -4,7 +4,7 @@ use super::*;
 use crate::text::hex;
 
 #[test]
-fn the_hello_of_open_vswitch_names_the_one_version_it_was_told_to_speak() {
+fn the_hello_of_open_vswitch_names_its_one_configured_version() {
     // After the header, of a bridge with protocols=OpenFlow15.
     let bytes = hex("0001000800000040");
     let hello = Hello::decode(6, &mut Reader::new(&bytes)).unwrap();
@@ -70,7 +70,7 @@ fn unknown(kinds: std::ops::Range<u16>) -> impl Strategy<Value = Vec<UnknownProp
 
 proptest! {
     #[test]
-    fn what_is_encoded_decodes_to_the_same(
+    fn values_survive_encoding_and_decoding(
         versions: Option<u32>, elements in unknown(2..99), role in prop::sample::select(&Role::ALL[..]), n: u64,
         masks in prop::collection::btree_map(prop::sample::select(&AsyncKind::ALL[..]), any::<u32>(), 0..6),
         secondary in prop::collection::btree_map(prop::sample::select(&AsyncKind::ALL[..]), any::<u32>(), 0..6),

@@ -1,6 +1,6 @@
-//! The names of errors, by number, and what the common ones mean.
+//! The names of errors, by number, and explanations of the common ones.
 
-/// An error: its number within its type, its name, what it means (empty where the name has to do).
+/// An error: number within its type, name, explanation (empty if the name is enough).
 pub(super) type Entry = (u16, &'static str, &'static str);
 
 /// Errors of OpenFlow 1.5 by type.

@@ -1,6 +1,6 @@
-//! The table of match fields: the one place that knows names, numbers, widths, masks and prerequisites.
+//! The table of match fields: names, numbers, widths, masks and prerequisites.
 //!
-//! The order is the order on the wire: what other fields ask for (`eth_type`, `nw_proto`, `ct_state`) comes first, the
+//! The order is the order on the wire: prerequisites of other fields (`eth_type`, `nw_proto`, `ct_state`) come first, the
 //! rest follows the order in which ovs-ofctl prints.
 
 use super::{Format, Header, Requires, Spec};
@@ -11,7 +11,7 @@ const OF: u16 = 0x8000;
 const REG: u16 = 0x8001;
 /// Nicira's first class, which mirrors OpenFlow 1.0.
 const NXM0: u16 = 0x0000;
-/// Nicira's second class.
+/// Nicira's second OXM class.
 const NXM1: u16 = 0x0001;
 /// Ericsson's class, with the extras of neighbour discovery.
 const ERIC: u16 = 0x1000;

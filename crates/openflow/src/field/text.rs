@@ -74,7 +74,7 @@ pub fn parse_masked(field: Field, text: &str) -> Parsed<(u128, u128)> {
             Err(e) => return Err(e),
         },
         Format::Decimal | Format::Hex => slashed(field, text, number, "needs a number")?,
-        Format::Mac => slashed(field, text, parse_mac, "needs an Ethernet address such as 0a:00:00:00:00:01")?,
+        Format::Mac => slashed(field, text, parse_mac, "needs a MAC such as 0a:00:00:00:00:01")?,
         Format::Ipv4 => prefixed(text, 32, |t| t.parse::<Ipv4Addr>().ok().map(|a| u128::from(u32::from(a))))
             .map_or_else(|| wrong(text, "needs an IPv4 address such as 10.0.0.0/8"), Ok)?,
         Format::Ipv6 => prefixed(text, 128, |t| t.parse::<Ipv6Addr>().ok().map(u128::from))

@@ -37,12 +37,12 @@ impl EncodedFlow {
         self.body.get(TABLE).copied().unwrap_or_default()
     }
 
-    /// Its priority.
+    /// Priority, read from the encoded bytes.
     pub fn priority(&self) -> u16 {
         self.u16_at(PRIORITY)
     }
 
-    /// Its cookie.
+    /// Cookie, read from the encoded bytes.
     pub fn cookie(&self) -> u64 {
         self.body.get(COOKIE).and_then(|b| b.try_into().ok()).map_or(0, u64::from_be_bytes)
     }
@@ -59,7 +59,7 @@ impl EncodedFlow {
             && self.match_bytes() == other.match_bytes()
     }
 
-    /// Whether at most the cookie and what is done differ.
+    /// Whether at most cookie and actions differ.
     pub fn same_head(&self, other: &EncodedFlow) -> bool {
         self.body.get(COOKIE.end..self.instructions()) == other.body.get(COOKIE.end..other.instructions())
     }
@@ -103,7 +103,7 @@ impl EncodedFlow {
         }
     }
 
-    /// The flow itself.
+    /// Decodes the bytes to a flow.
     pub fn decode(&self) -> Flow {
         // Only `new` makes one, from a flow.
         FlowMod::decode(&mut Reader::new(&self.body)).map(|m| m.flow).unwrap_or_default()

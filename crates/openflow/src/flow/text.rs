@@ -1,4 +1,4 @@
-//! Flows in ovs-ofctl's notation: what `dump-flows` prints and `add-flows` reads.
+//! Flows in the syntax of ovs-ofctl: output of `dump-flows`, input of `add-flows`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -46,7 +46,7 @@ impl fmt::Display for Flow {
 }
 
 impl Flow {
-    /// Writes what stands behind `actions=`.
+    /// Writes the text after `actions=`.
     fn write_actions(&self, f: &mut impl fmt::Write) -> fmt::Result {
         for instruction in &self.unknown {
             write!(f, "unknown_instruction:{},", dotted_hex(instruction))?;
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_dump_flows_prints_is_understood() {
+    fn the_output_of_dump_flows_is_parsed() {
         let dumped =
             " cookie=0x5, duration=3.2s, table=1, n_packets=7, n_bytes=700, idle_age=2, priority=9,ip actions=drop";
         assert_eq!(dumped.parse::<Flow>().unwrap().to_string(), "cookie=0x5, table=1, priority=9,ip actions=drop");

@@ -1,4 +1,4 @@
-//! Groups in ovs-ofctl's notation: what `dump-groups` prints and `add-groups` reads.
+//! Groups in the syntax of ovs-ofctl: output of `dump-groups`, input of `add-groups`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -55,7 +55,7 @@ impl fmt::Display for Selection {
 impl fmt::Display for Bucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "bucket=bucket_id:{}", self.id)?;
-        // A bucket of a select group weighs 1 unless it says so; others have no weight.
+        // The default weight is 1 in a select group; buckets of other groups have no weight.
         if let Some(weight) = self.weight.filter(|w| *w != 1) {
             write!(f, ",weight:{weight}")?;
         }

@@ -107,7 +107,7 @@ impl Commas<'_, '_> {
 }
 
 impl Match {
-    /// The name to print a field by. One that stands for several fields is good only where it can be told which.
+    /// The name to print a field by. One that stands for several fields is used only where the match determines which.
     fn name_of(&self, field: Field) -> &'static str {
         let shared = matches!(
             match_name(field),
@@ -142,7 +142,7 @@ impl Match {
     }
 }
 
-/// Collects the items of a match; what a name means may depend on items that come later.
+/// Collects the items of a match; the meaning of a name may depend on later items.
 #[derive(Default)]
 pub(crate) struct MatchParser<'a> {
     matches: Match,
@@ -239,7 +239,7 @@ impl<'a> MatchParser<'a> {
     fn set(&mut self, item: Item<'a>, field: Field, value: u128, mask: u128) -> Parsed<()> {
         for (field, value, mask) in field.split(value, mask).filter(|(_, _, mask)| *mask != 0) {
             match self.matches.get(field) {
-                // That there is a tag was all that was known so far.
+                // So far, the match only required a tag.
                 Some((VLAN_PRESENT, VLAN_PRESENT)) if field == Field::VlanVid => {}
                 Some(old) if old != (value, mask) => {
                     return wrong(item.whole, format!("gives {} a second value", field.name()));
@@ -264,7 +264,7 @@ impl<'a> MatchParser<'a> {
         self.set(item, Field::VlanVid, value & vid, vid)?;
         match pcp {
             0 => Ok(()),
-            // Without a tag there is no priority to look at.
+            // An untagged frame has no priority.
             7 if value & VLAN_PRESENT == 0 => Ok(()),
             7 => self.set(item, Field::VlanPcp, value >> 13, 7),
             _ => wrong(item.whole, "the priority can only be matched as a whole"),

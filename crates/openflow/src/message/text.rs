@@ -1,4 +1,4 @@
-//! Messages for people to read, close to what `ovs-ofctl ofp-print` writes.
+//! Readable text of messages, close to `ovs-ofctl ofp-print`.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::ports::PortReason;
 use crate::wire::Reader;
 
 impl Message {
-    /// Its name in Open vSwitch; of a request or reply in many parts, the name of what is asked for.
+    /// Its name in Open vSwitch; for a multipart message, the name of its type.
     pub fn name(&self) -> &'static str {
         match self {
             Message::MultipartRequest(request) => multipart::name(request.kind()).unwrap_or("OFPT_MULTIPART_REQUEST"),
@@ -43,7 +43,7 @@ impl fmt::Display for Message {
     }
 }
 
-/// What a message says beyond its name.
+/// The content of a message after its name.
 struct Details<'a>(&'a Message);
 
 impl fmt::Display for Details<'_> {
@@ -120,7 +120,7 @@ impl fmt::Display for Details<'_> {
                 write!(f, " bundle_id={:#x} flags=", add.id.0)?;
                 bitflags::parser::to_writer(&add.flags, &mut *f)?;
                 match Message::decode(&add.message) {
-                    // No switch takes it, and who nests thousands of them wants to see the stack overflow.
+                    // Not valid in a switch, and deep nesting would overflow the stack.
                     Ok((_, Message::BundleAdd(_))) => f.write_str(" (a bundle in a bundle)"),
                     Ok((_, inner)) => write!(f, " {inner}"),
                     Err(error) => write!(f, " ({error})"),

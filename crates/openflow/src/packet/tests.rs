@@ -61,7 +61,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn what_is_encoded_decodes_to_the_same(
+    fn values_survive_encoding_and_decoding(
         packet in bytes(), full_len: Option<u32>, buffer_id: Option<u32>, table: Option<u8>, cookie: Option<u64>,
         reason: Option<u8>, metadata in metadata(), userdata in bytes(), continuation in prop::option::of(bytes()),
         kind in 9u16.., port: u32,

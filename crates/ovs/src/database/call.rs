@@ -1,4 +1,4 @@
-//! One transaction on its way from its caller through the task and back.
+//! One transaction between its caller and the task.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use super::Status;
 /// Why a transaction has no result.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum TransactError {
-    /// The server refused it, and nothing changed.
+    /// The server rejected it, and nothing changed.
     #[error(transparent)]
     Refused(#[from] TransactionError),
     /// The server never got it, so nothing changed.
-    #[error("transaction was not sent: {0}")]
+    #[error("transaction not sent to ovsdb-server: {0}")]
     NotSent(String),
-    /// It was sent, but the answer did not come: it may have been carried out or not. The replica will tell.
-    #[error("outcome of the transaction is unknown: {0}")]
+    /// It was sent, but no reply came: it may have been committed or not. The replica will show it.
+    #[error("transaction outcome unknown: {0}")]
     OutcomeUnknown(String),
 }
 
 impl TransactError {
-    /// Whether the same transaction may succeed later; look at the replica first if the outcome is unknown.
+    /// Whether the same transaction may succeed later; check the replica first if the outcome is unknown.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Refused(error) => error.is_transient(),
@@ -34,17 +34,17 @@ impl TransactError {
         }
     }
 
-    /// Whether the transaction may have been carried out all the same.
+    /// Whether the transaction may have been committed nevertheless.
     pub fn is_outcome_unknown(&self) -> bool {
         match self {
-            // An answer that makes no sense does not say that nothing changed.
+            // A malformed reply does not mean that nothing changed.
             Self::OutcomeUnknown(_) | Self::Refused(TransactionError::BadReply(_)) => true,
             Self::Refused(_) | Self::NotSent(_) => false,
         }
     }
 }
 
-/// Why the caller got no answer.
+/// Why the caller got no reply.
 #[derive(Debug)]
 pub(super) enum Reason {
     TimedOut { timeout: Duration, status: Status },
@@ -54,7 +54,7 @@ pub(super) enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TimedOut { timeout, status: Status::Connected } => write!(f, "no answer within {timeout:?}"),
+            Self::TimedOut { timeout, status: Status::Connected } => write!(f, "no reply within {timeout:?}"),
             Self::TimedOut { timeout, status: Status::Connecting } => write!(f, "not connected within {timeout:?}"),
             Self::TimedOut { timeout, status: Status::Waiting { reason, .. } } => {
                 write!(f, "not connected within {timeout:?}: {reason}")
@@ -66,7 +66,7 @@ impl fmt::Display for Reason {
 
 pub(super) type Outcome = Result<Vec<OperationResult>, TransactError>;
 
-/// A transaction and the one who waits for it.
+/// A transaction, with the channel to its caller.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) transaction: Transaction,
@@ -74,7 +74,7 @@ pub(super) struct Call {
     reply: oneshot::Sender<Outcome>,
 }
 
-/// What caller and task agree on: either the call is sent, or the caller has given it up, never both.
+/// Shared by caller and task: a call is either sent or given up, never both.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ticket(Arc<AtomicU8>);
 
@@ -89,19 +89,19 @@ impl Call {
         (Self { transaction, ticket: ticket.clone(), reply }, ticket, answer)
     }
 
-    /// Whether the call may be sent: its caller still waits. From now on it counts as sent.
+    /// Marks the call as sent; `false` if its caller has given up.
     pub(super) fn claim(&self) -> bool {
         !self.reply.is_closed() && self.ticket.settle(SENT)
     }
 
-    /// Tells the caller, if there still is one.
+    /// Sends the outcome to the caller, if it still waits.
     pub(super) fn finish(self, outcome: Outcome) {
         let _ = self.reply.send(outcome);
     }
 }
 
 impl Ticket {
-    /// The error of a caller that waits no longer.
+    /// Marks the call as given up; returns the error for its caller.
     pub(super) fn give_up(&self, reason: String) -> TransactError {
         if self.settle(GIVEN_UP) { TransactError::NotSent(reason) } else { TransactError::OutcomeUnknown(reason) }
     }

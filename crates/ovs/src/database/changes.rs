@@ -1,39 +1,39 @@
-//! Snapshots and changes on their way from the task to its readers.
+//! Snapshots and changes, from the task to its readers.
 
 use std::sync::Arc;
 
 use ovsdb::replica::{Change, Replica};
 use tokio::sync::{broadcast, watch};
 
-/// What a reader of changes is told.
+/// An item of the stream of changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Feed {
-    /// Start over from these rows: the first thing a reader is told, and again whenever it missed changes.
+    /// Start over from these rows: the first item, and the next one after missed changes.
     Resync {
-        /// All rows; the changes that follow are relative to them.
+        /// All rows; later changes are relative to them.
         replica: Arc<Replica>,
-        /// How many batches of changes the reader was too slow for; 0 at the start.
+        /// Batches of changes that the reader was too slow for; 0 at the start.
         missed: u64,
     },
-    /// What one message of the server changed.
+    /// The changes of one message from the server.
     Changed(Arc<[Change]>),
 }
 
-/// The rows after a number of batches.
+/// The rows after the batch with this sequence number.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     pub(super) replica: Arc<Replica>,
     sequence: u64,
 }
 
-/// The changes that lead to the snapshot with the same number.
+/// The changes that lead to the snapshot with the same sequence number.
 #[derive(Clone, Debug)]
 pub(super) struct Batch {
     changes: Arc<[Change]>,
     sequence: u64,
 }
 
-/// The task's end.
+/// The sending side, in the task.
 #[derive(Debug)]
 pub(super) struct Publisher {
     snapshot: watch::Sender<Option<Snapshot>>,
@@ -41,13 +41,13 @@ pub(super) struct Publisher {
     sequence: u64,
 }
 
-/// A reader's end: a bounded stream of changes, in order.
+/// A bounded stream of changes, in order.
 #[derive(Debug)]
 pub struct Changes {
     snapshot: watch::Receiver<Option<Snapshot>>,
     changes: Option<broadcast::Receiver<Batch>>,
-    /// Number of the last snapshot or batch that the reader knows; `None` before the first.
-    seen: Option<u64>,
+    /// Sequence number of the last snapshot or batch that was returned; `None` before the first.
+    position: Option<u64>,
 }
 
 impl Publisher {
@@ -56,12 +56,12 @@ impl Publisher {
         (Self { snapshot, changes: broadcast::Sender::new(backlog.max(1)), sequence: 0 }, reader)
     }
 
-    /// Where readers subscribe; it does not keep the stream open when the task has ended.
+    /// Where readers subscribe; does not keep the stream open after the task has ended.
     pub(super) fn subscriptions(&self) -> broadcast::WeakSender<Batch> {
         self.changes.downgrade()
     }
 
-    /// Publishes the replica and what led to it. The snapshot goes first: it is never older than a batch that was read.
+    /// Publishes the replica and its last changes. The snapshot goes first: it is never older than a batch that was read.
     pub(super) fn publish(&mut self, replica: &Replica, changes: Vec<Change>) {
         if changes.is_empty() && self.snapshot.borrow().is_some() {
             return;
@@ -69,7 +69,7 @@ impl Publisher {
         self.sequence += 1;
         let sequence = self.sequence;
         self.snapshot.send_replace(Some(Snapshot { replica: Arc::new(replica.clone()), sequence }));
-        // Without readers there is nobody to tell.
+        // Fails only without readers.
         let _ = self.changes.send(Batch { changes: changes.into(), sequence });
     }
 }
@@ -79,21 +79,21 @@ impl Changes {
         snapshot: watch::Receiver<Option<Snapshot>>,
         changes: Option<broadcast::Receiver<Batch>>,
     ) -> Self {
-        Self { snapshot, changes, seen: None }
+        Self { snapshot, changes, position: None }
     }
 
-    /// The next thing to know; `None` when the client has ended. Dropping the future loses nothing.
+    /// The next item; `None` when the client has ended. Cancel-safe.
     pub async fn next(&mut self) -> Option<Feed> {
-        if self.seen.is_none() {
+        if self.position.is_none() {
             self.snapshot.wait_for(Option::is_some).await.ok()?;
             return self.resync(0);
         }
         loop {
             match self.changes.as_mut()?.recv().await {
-                // The snapshot that the reader started from has it already.
-                Ok(batch) if Some(batch.sequence) <= self.seen => {}
+                // Already part of the snapshot that the reader started from.
+                Ok(batch) if Some(batch.sequence) <= self.position => {}
                 Ok(batch) => {
-                    self.seen = Some(batch.sequence);
+                    self.position = Some(batch.sequence);
                     return Some(Feed::Changed(batch.changes));
                 }
                 Err(broadcast::error::RecvError::Lagged(missed)) => return self.resync(missed),
@@ -103,10 +103,10 @@ impl Changes {
     }
 
     fn resync(&mut self, missed: u64) -> Option<Feed> {
-        // What is still in the ring is older than the snapshot; held on to, it would soon be missed as well.
+        // Batches in the ring are older than the snapshot; reading on from them would soon lag again.
         self.changes = self.changes.as_ref().map(broadcast::Receiver::resubscribe);
         let snapshot = self.snapshot.borrow_and_update().clone()?;
-        self.seen = Some(snapshot.sequence);
+        self.position = Some(snapshot.sequence);
         Some(Feed::Resync { replica: snapshot.replica, missed })
     }
 }
@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    /// A task's end which gives each new row a number for its id.
+    /// A publisher whose rows have numbers as ids.
     struct Server(Publisher, Replica);
 
     impl Server {
@@ -139,8 +139,8 @@ mod tests {
         }
     }
 
-    /// How many rows the reader knows after what it is told.
-    async fn told(changes: &mut Changes) -> (char, usize) {
+    /// The kind of the next item, and its number of rows or changes.
+    async fn next(changes: &mut Changes) -> (char, usize) {
         match changes.next().await.unwrap() {
             Feed::Resync { replica, missed: 0 } => ('=', replica.len()),
             Feed::Resync { replica, .. } => ('!', replica.len()),
@@ -157,11 +157,11 @@ mod tests {
         let mut late = subscribe();
         server.insert(3);
         for reader in [&mut early, &mut late] {
-            assert_eq!(told(reader).await, ('=', 3));
+            assert_eq!(next(reader).await, ('=', 3));
         }
         server.insert(4);
         for reader in [&mut early, &mut late] {
-            assert_eq!(told(reader).await, ('+', 1));
+            assert_eq!(next(reader).await, ('+', 1));
         }
         drop(server);
         assert_eq!(early.next().await, None);
@@ -169,15 +169,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_batch_that_the_snapshot_already_has_is_left_out() {
+    async fn a_batch_that_is_part_of_the_snapshot_is_skipped() {
         let (mut server, subscribe) = Server::new(8);
         let mut reader = subscribe();
         server.insert(1);
         // As if the snapshot had been taken just after the subscription.
-        reader.seen = Some(server.0.sequence);
+        reader.position = Some(server.0.sequence);
         server.insert(2);
-        assert_eq!(told(&mut reader).await, ('+', 1));
-        assert_eq!(reader.seen, Some(2));
+        assert_eq!(next(&mut reader).await, ('+', 1));
+        assert_eq!(reader.position, Some(2));
     }
 
     #[tokio::test]
@@ -185,12 +185,12 @@ mod tests {
         let (mut server, subscribe) = Server::new(2);
         server.insert(1);
         let mut reader = subscribe();
-        assert_eq!(told(&mut reader).await, ('=', 1));
+        assert_eq!(next(&mut reader).await, ('=', 1));
         for n in 2..10 {
             server.insert(n);
         }
-        assert_eq!(told(&mut reader).await, ('!', 9));
+        assert_eq!(next(&mut reader).await, ('!', 9));
         server.insert(10);
-        assert_eq!(told(&mut reader).await, ('+', 1));
+        assert_eq!(next(&mut reader).await, ('+', 1));
     }
 }

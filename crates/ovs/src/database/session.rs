@@ -1,4 +1,4 @@
-//! One connection to the server, without its socket: what to send, and what to make of what is received.
+//! One connection to the server, without its socket: which messages to send, and how to handle those received.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,41 +14,41 @@ use tracing::debug;
 
 use super::call::{Call, TransactError};
 
-/// How many transactions may wait for their answer.
+/// Transactions that may wait for their reply.
 const MAX_IN_FLIGHT: usize = 64;
 
-/// How much may wait to be written before nothing more is taken in.
+/// Bytes that may wait to be written before calls and messages are no longer accepted.
 const MAX_OUTGOING: usize = 1 << 20;
 
-/// The name of the one monitor of a connection.
+/// Name of the monitor; a connection has one.
 const MONITOR: &str = "antrea";
 
-/// Why a connection is over.
+/// Why a connection ended.
 #[derive(Debug, Error)]
-pub(super) enum Lost {
+pub(super) enum Disconnect {
     #[error("cannot connect to {0}: {1}")]
     Connect(String, #[source] std::io::Error),
-    #[error("connection to the database server failed: {0}")]
+    #[error("connection to ovsdb-server failed: {0}")]
     Io(#[from] std::io::Error),
-    #[error("the database server closed the connection")]
+    #[error("ovsdb-server closed the connection")]
     Closed,
-    #[error("the database server said nothing for {0:?}")]
+    #[error("ovsdb-server sent nothing for {0:?}")]
     Silent(Duration),
-    #[error("the database server refused the monitor: {0}")]
+    #[error("ovsdb-server rejected the monitor request: {0}")]
     MonitorRefused(Value),
-    #[error("the database server cancelled the monitor")]
+    #[error("ovsdb-server cancelled the monitor")]
     MonitorCancelled,
-    #[error("the database server does not speak JSON: {0}")]
+    #[error("ovsdb-server sent invalid JSON: {0}")]
     Frame(#[from] FrameError),
-    #[error("the database server sent nonsense: {0}")]
+    #[error("ovsdb-server sent an invalid message: {0}")]
     Decode(#[from] DecodeError),
-    #[error("the database server sent an update that does not fit: {0}")]
+    #[error("ovsdb-server sent an update that contradicts the replica: {0}")]
     Replica(#[from] ReplicaError),
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// The answer to this request has the rows to start from.
+    /// The reply to this request has the initial rows.
     Monitoring(u64),
     Following,
 }
@@ -56,7 +56,7 @@ enum Phase {
 #[derive(Debug)]
 struct InFlight {
     call: Call,
-    /// How much has to be written before the server has the whole request.
+    /// The total of written bytes after which the server has the whole request.
     end: u64,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Starts with a request for what happened since the replica's last transaction.
+    /// Starts with a request for all changes since the replica's last transaction.
     pub(super) fn new(database: &str, replica: &Replica) -> Self {
         let mut session = Self {
             database: database.to_owned(),
@@ -88,23 +88,23 @@ impl Session {
         session
     }
 
-    /// What is to be written.
+    /// The bytes to write next.
     pub(super) fn outgoing(&self) -> &[u8] {
         &self.outgoing
     }
 
-    /// The first `n` bytes of it were written.
+    /// The first `n` bytes of [`Session::outgoing`] were written.
     pub(super) fn wrote(&mut self, n: usize) {
         self.written += n as u64;
         self.outgoing.drain(..n.min(self.outgoing.len()));
     }
 
-    /// Whether there is room to act on what is received.
+    /// Whether there is room for the replies to received messages.
     pub(super) fn may_receive(&self) -> bool {
         self.outgoing.len() < MAX_OUTGOING
     }
 
-    /// Whether there is room for one more call. None is sent before the replica follows the server.
+    /// Whether there is room for one more call. None is sent before the initial rows arrived.
     pub(super) fn may_submit(&self) -> bool {
         matches!(self.phase, Phase::Following) && self.calls.len() < MAX_IN_FLIGHT && self.may_receive()
     }
@@ -119,26 +119,26 @@ impl Session {
         }
     }
 
-    /// Something was received, so the server lives.
-    pub(super) fn heard(&mut self) {
+    /// Data was received, so the server is alive.
+    pub(super) fn mark_alive(&mut self) {
         self.probed = false;
     }
 
-    /// Nothing was received for `interval`: asks for a sign of life, or ends if that was asked for before.
-    pub(super) fn silent(&mut self, interval: Duration) -> Result<(), Lost> {
+    /// Nothing was received for `interval`: sends a probe, or fails if one was sent before.
+    pub(super) fn check_alive(&mut self, interval: Duration) -> Result<(), Disconnect> {
         if self.probed {
-            return Err(Lost::Silent(interval * 2));
+            return Err(Disconnect::Silent(interval * 2));
         }
         self.probed = true;
         self.request("echo", vec![]);
         Ok(())
     }
 
-    /// Acts on a message; returns what it changed in the replica, if it is one that brings rows.
-    pub(super) fn receive(&mut self, message: Value, replica: &mut Replica) -> Result<Option<Vec<Change>>, Lost> {
+    /// Handles a message; returns the changes of the replica if the message has rows.
+    pub(super) fn receive(&mut self, message: Value, replica: &mut Replica) -> Result<Option<Vec<Change>>, Disconnect> {
         match (Message::decode(message)?, &self.phase) {
             (Message::Response(response), Phase::Monitoring(id)) if response.id == *id => {
-                let reply = MonitorReply::decode(&response.outcome.map_err(Lost::MonitorRefused)?)?;
+                let reply = MonitorReply::decode(&response.outcome.map_err(Disconnect::MonitorRefused)?)?;
                 self.phase = Phase::Following;
                 Ok(Some(replica.apply_reply(reply)?))
             }
@@ -148,9 +148,9 @@ impl Session {
             }
             (Message::Notification(notification), _) => match MonitorNotice::decode(&notification)? {
                 Some(MonitorNotice::Update(update)) => Ok(Some(replica.apply_update(update)?)),
-                Some(MonitorNotice::Cancelled { .. }) => Err(Lost::MonitorCancelled),
+                Some(MonitorNotice::Cancelled { .. }) => Err(Disconnect::MonitorCancelled),
                 None => {
-                    debug!(method = notification.method, "notification that nobody asked for");
+                    debug!(method = notification.method, "ignored an unknown notification of ovsdb-server");
                     Ok(None)
                 }
             },
@@ -161,13 +161,13 @@ impl Session {
         }
     }
 
-    /// Tells every caller that waits for an answer how far its transaction got.
-    pub(super) fn end(self, lost: &Lost) {
+    /// Fails all calls in flight, each with whether its outcome is unknown.
+    pub(super) fn end(self, lost: &Disconnect) {
         for in_flight in self.calls.into_values() {
             let error = if in_flight.end <= self.written {
                 TransactError::OutcomeUnknown(lost.to_string())
             } else {
-                // The server cannot act on half a request.
+                // The server ignores a partial request.
                 TransactError::NotSent(lost.to_string())
             };
             in_flight.call.finish(Err(error));
@@ -175,7 +175,7 @@ impl Session {
     }
 
     fn answer(&mut self, response: Response) {
-        // What is not a call in flight is the answer to a probe.
+        // Other responses answer a probe.
         if let Some(in_flight) = response.id.as_u64().and_then(|id| self.calls.remove(&id)) {
             let outcome = in_flight.call.transaction.decode_reply(response.outcome);
             in_flight.call.finish(outcome.map_err(TransactError::from));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_find_their_call_in_any_order() {
+    fn replies_reach_their_call_in_any_order() {
         let mut session = following();
         let ((first, mut one), (second, mut two)) = (call(), call());
         session.submit(first);
@@ -253,14 +253,14 @@ mod tests {
             let whole = session.outgoing().len();
             session.submit(second);
             session.wrote(whole.saturating_add_signed(beyond));
-            session.end(&Lost::Closed);
+            session.end(&Disconnect::Closed);
             assert_eq!(one.try_recv().unwrap().unwrap_err().is_outcome_unknown(), first_unknown, "{beyond}");
             assert!(matches!(two.try_recv().unwrap().unwrap_err(), TransactError::NotSent(_)));
         }
     }
 
     #[test]
-    fn a_call_that_nobody_waits_for_is_not_sent() {
+    fn an_abandoned_call_is_not_sent() {
         let mut session = following();
         let (abandoned, answer) = call();
         drop(answer);
@@ -281,26 +281,26 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_of_the_server_is_answered_and_a_silent_server_is_left() {
+    fn probes_are_answered_and_a_silent_server_is_disconnected() {
         let mut session = following();
         session.receive(json!({"id": "echo", "method": "echo", "params": []}), &mut replica()).unwrap();
         assert_eq!(flush(&mut session), r#"{"error":null,"id":"echo","result":[]}"#);
         session.receive(json!({"id": 9, "method": "other", "params": []}), &mut replica()).unwrap();
         assert!(flush(&mut session).contains("unknown method"));
         let interval = Duration::from_secs(1);
-        session.silent(interval).unwrap();
+        session.check_alive(interval).unwrap();
         assert!(flush(&mut session).contains("echo"));
-        session.heard();
-        session.silent(interval).unwrap();
-        assert!(matches!(session.silent(interval), Err(Lost::Silent(_))));
+        session.mark_alive();
+        session.check_alive(interval).unwrap();
+        assert!(matches!(session.check_alive(interval), Err(Disconnect::Silent(_))));
     }
 
     #[test]
-    fn a_server_that_takes_the_monitor_away_is_left() {
+    fn the_connection_ends_without_its_monitor() {
         let cancelled = json!({"id": null, "method": "monitor_canceled", "params": ["antrea"]});
-        assert!(matches!(following().receive(cancelled, &mut replica()), Err(Lost::MonitorCancelled)));
+        assert!(matches!(following().receive(cancelled, &mut replica()), Err(Disconnect::MonitorCancelled)));
         let refused = json!({"id": 0, "result": null, "error": {"error": "unknown database"}});
         let outcome = Session::new("db", &replica()).receive(refused, &mut replica());
-        assert!(matches!(outcome, Err(Lost::MonitorRefused(_))));
+        assert!(matches!(outcome, Err(Disconnect::MonitorRefused(_))));
     }
 }

@@ -10,11 +10,11 @@ use tracing::{debug, info, warn};
 
 use super::call::Call;
 use super::changes::Publisher;
-use super::session::{Lost, Session};
+use super::session::{Disconnect, Session};
 use super::{Config, Status};
 use crate::backoff::Backoff;
 
-/// How much is read at once.
+/// Bytes to read at once.
 const CHUNK: usize = 64 << 10;
 
 pub(super) struct Task {
@@ -38,24 +38,34 @@ impl Task {
         Self { config, calls, publisher, status, replica, backoff }
     }
 
-    /// Connects again and again; ends only by being aborted.
+    /// Connects and reconnects until the task is aborted.
     pub(super) async fn run(mut self) {
         loop {
             self.status.send_replace(Status::Connecting);
             let lost = match UnixStream::connect(&self.config.socket).await {
                 Ok(stream) => self.serve(stream).await,
-                Err(error) => Lost::Connect(self.config.socket.display().to_string(), error),
+                Err(error) => Disconnect::Connect(self.config.socket.display().to_string(), error),
             };
-            if let Lost::Replica(_) | Lost::Decode(_) = lost {
-                // What we have may be wrong, so the next monitor asks for everything.
+            if let Disconnect::Replica(_) | Disconnect::Decode(_) = lost {
+                // The replica may be wrong, so the next monitor requests all rows.
                 self.replica.forget_position();
             }
             let (reason, retry_in) = (lost.to_string(), self.backoff.next_delay());
             let attempts = self.backoff.attempts();
             if self.backoff.is_news() {
-                warn!(database = self.config.database, attempts, ?retry_in, "waiting for the database: {reason}");
+                warn!(
+                    database = self.config.database,
+                    attempts,
+                    ?retry_in,
+                    "not connected to ovsdb-server, retrying: {reason}"
+                );
             } else {
-                debug!(database = self.config.database, attempts, ?retry_in, "waiting for the database: {reason}");
+                debug!(
+                    database = self.config.database,
+                    attempts,
+                    ?retry_in,
+                    "not connected to ovsdb-server, retrying: {reason}"
+                );
             }
             self.status.send_replace(Status::Waiting { reason, retry_in });
             sleep_until(Instant::now() + retry_in).await;
@@ -63,22 +73,26 @@ impl Task {
     }
 
     /// Runs one connection to its end.
-    async fn serve(&mut self, stream: UnixStream) -> Lost {
+    async fn serve(&mut self, stream: UnixStream) -> Disconnect {
         let mut session = Session::new(&self.config.database, &self.replica);
         let Err(lost) = self.pump(stream, &mut session).await;
         session.end(&lost);
         lost
     }
 
-    async fn pump(&mut self, stream: UnixStream, session: &mut Session) -> Result<std::convert::Infallible, Lost> {
+    async fn pump(
+        &mut self,
+        stream: UnixStream,
+        session: &mut Session,
+    ) -> Result<std::convert::Infallible, Disconnect> {
         let (mut reader, mut writer) = stream.into_split();
         let mut framer = Framer::new(self.config.max_message);
         let mut chunk = vec![0; CHUNK];
         let mut probe_at = Instant::now() + self.config.probe_interval;
         loop {
             tokio::select! {
-                // In this order nobody starves: what is written and what is in flight is bounded, then comes reading,
-                // and only if there is nothing to read can the server be silent.
+                // No branch starves: writes and calls in flight are bounded, then comes reading, and the server is silent
+                // only if there is nothing to read.
                 biased;
                 wrote = writer.write(session.outgoing()), if !session.outgoing().is_empty() => {
                     session.wrote(wrote?);
@@ -86,28 +100,28 @@ impl Task {
                 Some(call) = self.calls.recv(), if session.may_submit() => session.submit(call),
                 read = reader.read(&mut chunk), if session.may_receive() => {
                     match read? {
-                        0 => return Err(Lost::Closed),
+                        0 => return Err(Disconnect::Closed),
                         n => framer.push(chunk.get(..n).unwrap_or_default()),
                     }
-                    session.heard();
+                    session.mark_alive();
                     probe_at = Instant::now() + self.config.probe_interval;
                     while let Some(message) = framer.next_value()? {
                         self.receive(session, message)?;
                     }
                 }
                 () = sleep_until(probe_at) => {
-                    session.silent(self.config.probe_interval)?;
+                    session.check_alive(self.config.probe_interval)?;
                     probe_at = Instant::now() + self.config.probe_interval;
                 }
             }
         }
     }
 
-    fn receive(&mut self, session: &mut Session, message: serde_json::Value) -> Result<(), Lost> {
+    fn receive(&mut self, session: &mut Session, message: serde_json::Value) -> Result<(), Disconnect> {
         if let Some(changes) = session.receive(message, &mut self.replica)? {
             self.publisher.publish(&self.replica, changes);
             if *self.status.borrow() != Status::Connected {
-                info!(database = self.config.database, rows = self.replica.len(), "following the database");
+                info!(database = self.config.database, rows = self.replica.len(), "replicating the database");
                 self.backoff.reset();
                 self.status.send_replace(Status::Connected);
             }

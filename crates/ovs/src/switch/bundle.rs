@@ -1,4 +1,4 @@
-//! Many changes at one instant.
+//! Atomic bundles of changes.
 
 use openflow::bundle::{BundleControl, BundleFlags, BundleId, BundleStep, Bundled, put_bundle_add};
 use openflow::message::Message;
@@ -9,7 +9,7 @@ use super::Config;
 use super::connection::{Receiver, connect, echo_reply};
 use super::error::{BundleError, ConnectionError};
 
-/// How much is encoded before it is written.
+/// Encoded bytes that are written at once.
 const CHUNK: usize = 64 * 1024;
 
 const BUNDLE: BundleId = BundleId(1);
@@ -21,7 +21,7 @@ const BARRIER: u32 = 2;
 const COMMIT: u32 = 3;
 const FIRST: u32 = 4;
 
-/// Opens a bundle, fills it, and commits it once the switch has taken every message.
+/// Opens a bundle, fills it, and commits it once the switch has accepted every message.
 pub(super) async fn commit<I>(config: &Config, messages: I) -> Result<(), BundleError>
 where
     I: IntoIterator<Item: Bundled>,
@@ -30,7 +30,7 @@ where
         connect(&config.socket, config.timeout).await.map_err(BundleError::Disconnected)?;
     let mut failure = None;
     {
-        // A refusal is read while messages are still written, so that neither side waits for the other.
+        // Errors are read while messages are still written, so that neither side blocks the other.
         let fill = fill(&mut sender, messages);
         let accept = answer(&mut receiver, config, BARRIER);
         tokio::pin!(fill, accept);
@@ -96,17 +96,17 @@ enum Outcome {
     Refused(BundleError),
 }
 
-/// Reads until the message with xid `last` is answered or anything is refused.
+/// Reads until the reply to the message with xid `last`, or the first error.
 async fn answer(receiver: &mut Receiver, config: &Config, last: u32) -> Result<(), Outcome> {
     loop {
         let message = receiver.next_within(config.timeout).await.map_err(Outcome::Connection)?;
         if echo_reply(message).is_some() {
-            // The switch is patient for longer than a bundle takes; and writing here would cut into a message.
+            // The switch's probe timeout is longer than a bundle takes; and a reply here would cut into a message.
             continue;
         }
         let (xid, message) = Message::decode(message).map_err(|e| Outcome::Connection(e.into()))?;
         match message {
-            // The refusal of a message comes before that of the commit, so the message is the one reported.
+            // The error of a message comes before that of the commit, so the message is reported.
             Message::Error(error) if xid >= FIRST => {
                 let index = usize::try_from(xid - FIRST).unwrap_or(usize::MAX);
                 return Err(Outcome::Refused(BundleError::Rejected { index, error }));

@@ -1,4 +1,4 @@
-//! One connection: the socket, cut into messages.
+//! One connection: a socket that is read as messages.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,22 +15,22 @@ use tokio::time::timeout;
 
 use super::error::ConnectionError;
 
-/// How much is read at once: a few of the longest messages.
+/// Bytes to read at once: a few of the longest messages.
 const READ: usize = 256 * 1024;
 
-/// The receiving half.
+/// The receiving half of a connection.
 pub(super) struct Receiver {
     half: OwnedReadHalf,
     framer: Framer,
     buffer: Vec<u8>,
 }
 
-/// Connects and says hello, both within `patience`.
-pub(super) async fn connect(socket: &Path, patience: Duration) -> Result<(Receiver, OwnedWriteHalf), ConnectionError> {
-    timeout(patience, shake_hands(socket)).await.map_err(|_| ConnectionError::Silent(patience))?
+/// Connects and exchanges hello messages, both within `limit`.
+pub(super) async fn connect(socket: &Path, limit: Duration) -> Result<(Receiver, OwnedWriteHalf), ConnectionError> {
+    timeout(limit, handshake(socket)).await.map_err(|_| ConnectionError::Silent(limit))?
 }
 
-async fn shake_hands(socket: &Path) -> Result<(Receiver, OwnedWriteHalf), ConnectionError> {
+async fn handshake(socket: &Path) -> Result<(Receiver, OwnedWriteHalf), ConnectionError> {
     let (half, mut sender) = UnixStream::connect(socket).await?.into_split();
     let mut receiver = Receiver { half, framer: Framer::new(), buffer: Vec::new() };
     let mut hello = Vec::new();
@@ -44,9 +44,9 @@ async fn shake_hands(socket: &Path) -> Result<(Receiver, OwnedWriteHalf), Connec
 }
 
 impl Receiver {
-    /// The next whole message. May be given up and called again without losing anything.
+    /// The next whole message. Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<&[u8], ConnectionError> {
-        // Asked twice, as a message that is held across the loop would keep the framer borrowed.
+        // `has_message` first: a message returned inside the loop would keep the framer borrowed.
         while !self.framer.has_message()? {
             self.buffer.resize(READ, 0);
             let n = self.half.read(&mut self.buffer).await?;
@@ -58,21 +58,21 @@ impl Receiver {
         self.framer.next_message()?.ok_or(ConnectionError::Closed)
     }
 
-    /// The next whole message, if it comes within `patience`.
-    pub(super) async fn next_within(&mut self, patience: Duration) -> Result<&[u8], ConnectionError> {
-        match timeout(patience, self.next()).await {
+    /// The next whole message, if it comes within `limit`.
+    pub(super) async fn next_within(&mut self, limit: Duration) -> Result<&[u8], ConnectionError> {
+        match timeout(limit, self.next()).await {
             Ok(message) => message,
-            Err(_) => Err(ConnectionError::Silent(patience)),
+            Err(_) => Err(ConnectionError::Silent(limit)),
         }
     }
 }
 
-/// The xid of a message that may be undecodable otherwise.
+/// The xid of a message, even if the rest cannot be decoded.
 pub(super) fn xid(message: &[u8]) -> u32 {
     Header::decode(&mut Reader::new(message)).map_or(0, |header| header.xid)
 }
 
-/// The bytes to answer with, if the message asks whether we are there.
+/// The encoded reply, if the message is an echo request.
 pub(super) fn echo_reply(message: &[u8]) -> Option<Vec<u8>> {
     let header = Header::decode(&mut Reader::new(message)).ok()?;
     if header.kind != kind::ECHO_REQUEST {

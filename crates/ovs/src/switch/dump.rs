@@ -1,4 +1,4 @@
-//! Lists that are read as they come.
+//! Lists that are read as a stream.
 
 use openflow::message::Message;
 use openflow::multipart::{MultipartRequest, ReplyBody};
@@ -11,18 +11,18 @@ use super::error::{ConnectionError, RequestError};
 
 const XID: u32 = 1;
 
-/// A list that the switch sends; dropping it ends the connection it comes on.
+/// A list from the switch; dropping it closes its connection.
 pub struct Dump<T> {
     receiver: Receiver,
     sender: OwnedWriteHalf,
     entries: std::vec::IntoIter<T>,
     more: bool,
     take: fn(ReplyBody) -> Option<Vec<T>>,
-    patience: std::time::Duration,
+    timeout: std::time::Duration,
 }
 
 impl<T> Dump<T> {
-    /// Asks on a connection of its own.
+    /// Sends the request on a connection of its own.
     pub(super) async fn start(
         config: &Config,
         request: MultipartRequest,
@@ -34,7 +34,7 @@ impl<T> Dump<T> {
         Message::MultipartRequest(request).encode(XID, &mut out)?;
         sender.write_all(&out).await.map_err(|e| not_connected(e.into()))?;
         let entries = Vec::new().into_iter();
-        Ok(Self { receiver, sender, entries, more: true, take, patience: config.timeout })
+        Ok(Self { receiver, sender, entries, more: true, take, timeout: config.timeout })
     }
 
     /// The next entry; `None` after the last. After an error there is no next one.
@@ -53,7 +53,7 @@ impl<T> Dump<T> {
 
     async fn read_part(&mut self) -> Result<(), RequestError> {
         loop {
-            let message = match self.receiver.next_within(self.patience).await {
+            let message = match self.receiver.next_within(self.timeout).await {
                 Ok(message) => message,
                 Err(ConnectionError::Silent(silence)) => return Err(RequestError::TimedOut(silence)),
                 Err(error) => return Err(RequestError::Lost(error.to_string())),
@@ -69,7 +69,7 @@ impl<T> Dump<T> {
                     return Ok(());
                 }
                 (XID, Message::Error(error)) => return Err(RequestError::Refused { index: 0, error }),
-                // The connection is one of the switch's controllers and hears of ports and the like.
+                // The switch sends asynchronous messages, such as port changes, on every connection.
                 _ => {}
             }
         }

@@ -1,4 +1,4 @@
-//! What can go wrong with a request, and whether to try again.
+//! Errors of requests and bundles, and whether to retry.
 
 use std::io;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use openflow::header::TooLong;
 use openflow::wire::DecodeError;
 use thiserror::Error;
 
-/// Why a connection could not be made, or ended.
+/// Why connecting failed, or a connection ended.
 #[derive(Debug, Error)]
 pub enum ConnectionError {
-    /// The socket says so.
+    /// Error of the socket.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The switch closed the connection.
@@ -21,54 +21,54 @@ pub enum ConnectionError {
     /// The switch does not speak OpenFlow 1.5.
     #[error("the bridge does not allow OpenFlow 1.5; set its column `protocols` to OpenFlow15: {0}")]
     Version(String),
-    /// What the switch sends is not OpenFlow.
+    /// The switch sent data that is not OpenFlow.
     #[error("not OpenFlow: {0}")]
     Frame(#[from] FrameError),
-    /// What the switch sends is not what its type says.
-    #[error("not understood: {0}")]
+    /// The switch sent a malformed message.
+    #[error("malformed OpenFlow message: {0}")]
     Decode(#[from] DecodeError),
-    /// Nothing came in time.
-    #[error("no sign of life for {0:?}")]
+    /// The switch sent no data in time.
+    #[error("no data from the switch for {0:?}")]
     Silent(Duration),
-    /// A message of ours is too long.
+    /// A message to send is too long.
     #[error(transparent)]
     TooLong(#[from] TooLong),
-    /// The switch refused what every connection begins with.
-    #[error("refused: {0}")]
+    /// The switch rejected the handshake or the setup messages.
+    #[error("the switch rejected the handshake: {0}")]
     Refused(ErrorMessage),
 }
 
-/// Why a request was not answered.
+/// Why a request has no reply.
 #[derive(Debug, Error)]
 pub enum RequestError {
     /// It was never sent.
     #[error("not connected to ovs-vswitchd: {0}")]
     NotConnected(String),
-    /// It was sent, but whether it was carried out is not known.
-    #[error("connection to ovs-vswitchd lost before the answer: {0}")]
+    /// It was sent; whether it was applied is unknown.
+    #[error("connection to ovs-vswitchd lost before the reply: {0}")]
     Lost(String),
-    /// It was sent, and nothing came back; whether it was carried out is not known.
-    #[error("no answer from ovs-vswitchd within {0:?}")]
+    /// It was sent and no reply came; whether it was applied is unknown.
+    #[error("no reply from ovs-vswitchd within {0:?}")]
     TimedOut(Duration),
-    /// The switch refused it. Of several messages, `index` is the first that was refused.
-    #[error("ovs-vswitchd refused message {index}: {error}")]
+    /// The switch rejected it. Of several messages, `index` is the first rejected one.
+    #[error("ovs-vswitchd rejected message {index}: {error}")]
     Refused {
-        /// Which of the messages, from 0.
+        /// Position of the message, from 0.
         index: usize,
-        /// What the switch said.
+        /// The error message of the switch.
         error: ErrorMessage,
     },
-    /// The answer could not be understood.
-    #[error("answer of ovs-vswitchd not understood: {0}")]
+    /// The reply is malformed.
+    #[error("malformed reply from ovs-vswitchd: {0}")]
     NotUnderstood(#[from] DecodeError),
-    /// The answer was of another kind than the question.
-    #[error("ovs-vswitchd answered something else than it was asked")]
+    /// The reply does not match the request.
+    #[error("reply from ovs-vswitchd is of another type than the request")]
     Unexpected,
     /// It is too long for OpenFlow; it was never sent.
     #[error(transparent)]
     TooLong(#[from] TooLong),
-    /// The client has ended.
-    #[error("the OpenFlow client has been stopped")]
+    /// The client has been stopped.
+    #[error("OpenFlow client stopped")]
     Stopped,
 }
 
@@ -85,26 +85,26 @@ pub enum BundleError {
     /// Nothing was changed: the connection failed before the commit.
     #[error("connection to ovs-vswitchd lost before the commit: {0}")]
     Disconnected(#[source] ConnectionError),
-    /// Whether the bundle was carried out is not known: the connection failed after the commit was sent.
-    #[error("connection to ovs-vswitchd lost during the commit, its outcome is not known: {0}")]
+    /// The outcome is unknown: the connection failed after the commit was sent.
+    #[error("connection to ovs-vswitchd lost during the commit, outcome unknown: {0}")]
     OutcomeUnknown(#[source] ConnectionError),
-    /// Nothing was changed: one message was refused.
-    #[error("ovs-vswitchd refused message {index} of the bundle: {error}")]
+    /// Nothing was changed: one message was rejected.
+    #[error("ovs-vswitchd rejected message {index} of the bundle: {error}")]
     Rejected {
-        /// Which message, from 0.
+        /// Position of the message, from 0.
         index: usize,
-        /// What the switch said.
+        /// The error message of the switch.
         error: ErrorMessage,
     },
-    /// Nothing was changed: the bundle itself was refused.
-    #[error("ovs-vswitchd refused the bundle: {0}")]
+    /// Nothing was changed: the bundle as such was rejected.
+    #[error("ovs-vswitchd rejected the bundle: {0}")]
     Refused(ErrorMessage),
     /// Nothing was changed: one message is too long for OpenFlow.
     #[error("message {index} of the bundle: {error}")]
     TooLong {
-        /// Which message, from 0.
+        /// Position of the message, from 0.
         index: usize,
-        /// How long it is.
+        /// Its length, and the limit.
         error: TooLong,
     },
 }

@@ -1,32 +1,32 @@
-//! What the switch says unasked, in order.
+//! Asynchronous messages of the switch and changes of the connection, in order.
 
 use openflow::control::Features;
 use openflow::message::Message;
 use tokio::sync::mpsc;
 use tracing::warn;
 
-/// Something that happened without being asked for.
+/// A change of the connection, or an asynchronous message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A connection was made; the switch may have been restarted and may hold anything.
+    /// Connected; the switch may have been restarted, so its flows are unknown.
     Up {
-        /// Which connection, from 1.
+        /// Number of the connection, from 1.
         epoch: u64,
-        /// What the switch said of itself.
+        /// The switch's features reply.
         features: Features,
     },
-    /// The connection ended.
+    /// The connection was lost.
     Down {
-        /// Why.
+        /// The error that ended it.
         reason: String,
     },
-    /// The switch sent a message that answers nothing.
+    /// The switch sent a message that is no reply.
     Message(Message),
-    /// Here the reader was too slow, and events were lost: what it derives from them has to be asked for again.
+    /// The reader was too slow and missed events here: state that it derives from events has to be requested again.
     Missed,
 }
 
-/// The stream of events.
+/// The stream of events, bounded.
 #[derive(Debug)]
 pub struct Events {
     queue: mpsc::Receiver<Event>,
@@ -45,9 +45,9 @@ pub(super) struct EventSender {
     lost: u64,
 }
 
-/// A stream on which at most `backlog` events wait.
+/// A stream with room for `backlog` events.
 pub(super) fn channel(backlog: usize) -> (EventSender, Events) {
-    // One place is kept for the mark that says that events were lost.
+    // One place is reserved for `Event::Missed`.
     let (sender, receiver) = mpsc::channel(backlog.max(1) + 1);
     (EventSender { queue: sender, lost: 0 }, Events { queue: receiver })
 }
@@ -56,15 +56,15 @@ impl EventSender {
     pub(super) fn send(&mut self, event: Event) {
         if self.queue.capacity() > 1 {
             if self.lost > 0 {
-                warn!(lost = self.lost, "the reader of OpenFlow events is back");
+                warn!(lost = self.lost, "OpenFlow events are read again");
                 self.lost = 0;
             }
-            // Fails only if nobody reads, and then nobody misses it.
+            // Fails only without a reader.
             let _ = self.queue.try_send(event);
             return;
         }
         if self.lost == 0 {
-            warn!("events of the switch are lost, as nobody reads them");
+            warn!("dropping OpenFlow events: the reader is too slow");
             let _ = self.queue.try_send(Event::Missed);
         }
         self.lost += 1;
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_reader_is_told_where_it_missed_something() {
+    async fn a_slow_reader_gets_an_event_where_it_missed_others() {
         let (mut sender, mut events) = channel(2);
         for n in 0..5 {
             sender.send(message(n));

@@ -1,4 +1,4 @@
-//! Requests that wait for their answers, by xid.
+//! Requests in flight, by xid.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use tokio::time::Instant;
 
 use super::error::RequestError;
 
-/// Where an answer goes.
+/// The channel to the caller.
 pub(super) type Reply = oneshot::Sender<Result<Answer, RequestError>>;
 
-/// What somebody wants of the switch.
+/// A request of a caller.
 #[derive(Debug)]
 pub(super) enum Call {
-    /// One message that one message answers.
+    /// A message with a single reply.
     Request { message: Message, reply: Reply },
-    /// Messages that nothing answers.
+    /// Messages without replies, followed by a barrier.
     Apply { messages: Vec<Message>, reply: Reply },
-    /// A request that is answered in parts.
+    /// A request with a reply in parts.
     Multipart { request: MultipartRequest, reply: Reply },
 }
 
@@ -34,42 +34,43 @@ impl Call {
     }
 }
 
-/// What came of it.
+/// The result of a call.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// The message that answers.
+    /// The reply to a request.
     Message(Message),
-    /// All parts of the answer.
+    /// All parts of a multipart reply.
     Parts(Vec<ReplyBody>),
-    /// It was carried out.
+    /// The switch has processed the messages.
     Done,
 }
 
+/// A call in flight.
 #[derive(Debug)]
-struct Waiting {
+struct InFlight {
     reply: Reply,
     deadline: Instant,
     /// The first xid of the call; the last is the key.
     first: u32,
-    /// Whether its last message is a barrier that was added to see the others done.
-    fenced: bool,
-    /// The first message that was refused.
+    /// Whether its last message is a barrier that was added to wait for the others.
+    barrier: bool,
+    /// The first message that was rejected.
     refused: Option<RequestError>,
     parts: Vec<ReplyBody>,
 }
 
-/// All calls that wait, by the xid of their last message: a call's xids are consecutive.
+/// All calls in flight, by the xid of their last message: a call's xids are consecutive.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    calls: BTreeMap<u32, Waiting>,
+    calls: BTreeMap<u32, InFlight>,
     next_xid: u32,
 }
 
 impl Pending {
-    /// Writes a call's messages to `out` and waits for their answer until `deadline`.
+    /// Writes a call's messages to `out`; the call fails if there is no reply before `deadline`.
     pub(super) fn start(&mut self, call: Call, deadline: Instant, out: &mut Vec<u8>) {
         let mark = out.len();
-        let fenced = matches!(call, Call::Apply { .. });
+        let barrier = matches!(call, Call::Apply { .. });
         let (messages, reply) = match call {
             Call::Request { message, reply } => (vec![message], reply),
             Call::Multipart { request, reply } => (vec![Message::MultipartRequest(request)], reply),
@@ -78,7 +79,7 @@ impl Pending {
                 (messages, reply)
             }
         };
-        // A call's xids are consecutive, also where they start over.
+        // A call's xids are consecutive, also after a wrap-around.
         let count = u32::try_from(messages.len()).unwrap_or(u32::MAX);
         self.next_xid = if self.next_xid.checked_add(count).is_none() { 0 } else { self.next_xid };
         let first = self.next_xid + 1;
@@ -91,16 +92,16 @@ impl Pending {
                 return;
             }
         }
-        self.calls.insert(last, Waiting { reply, deadline, first, fenced, refused: None, parts: Vec::new() });
+        self.calls.insert(last, InFlight { reply, deadline, first, barrier, refused: None, parts: Vec::new() });
     }
 
-    /// Appends a message that nobody waits for.
+    /// Appends a message without a caller.
     pub(super) fn send(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<(), TooLong> {
         let xid = self.take_xid();
         message.encode(xid, out)
     }
 
-    /// Takes a message if it answers a call; gives it back if it answers none.
+    /// Handles a message that is the reply to a call; returns any other.
     pub(super) fn answer(
         &mut self,
         xid: u32,
@@ -131,7 +132,7 @@ impl Pending {
                     }
                 }
             }
-            Ok(Message::BarrierReply) if xid == last && self.calls.get(&last).is_some_and(|call| call.fenced) => {
+            Ok(Message::BarrierReply) if xid == last && self.calls.get(&last).is_some_and(|call| call.barrier) => {
                 let refused = self.calls.get_mut(&last).and_then(|call| call.refused.take());
                 self.finish(last, refused.map_or(Ok(Answer::Done), Err));
             }
@@ -142,12 +143,12 @@ impl Pending {
         None
     }
 
-    /// When the next call has waited long enough.
+    /// The earliest deadline of all calls.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.calls.values().map(|call| call.deadline).min()
     }
 
-    /// Ends calls whose time has come.
+    /// Fails calls whose deadline has passed.
     pub(super) fn expire(&mut self, now: Instant, error: impl Fn() -> RequestError) {
         let late: Vec<u32> = self.calls.iter().filter(|(_, c)| c.deadline <= now).map(|(xid, _)| *xid).collect();
         for xid in late {
@@ -155,14 +156,14 @@ impl Pending {
         }
     }
 
-    /// Ends all calls, as no answer can come any more.
+    /// Fails all calls: the connection is lost.
     pub(super) fn fail_all(&mut self, error: impl Fn() -> RequestError) {
         for (_, call) in std::mem::take(&mut self.calls) {
             let _ = call.reply.send(Err(error()));
         }
     }
 
-    /// How many calls wait.
+    /// The number of calls in flight.
     pub(super) fn len(&self) -> usize {
         self.calls.len()
     }
@@ -173,7 +174,7 @@ impl Pending {
         }
     }
 
-    /// Zero is left out: the switch uses it for what it says unasked.
+    /// Never zero: the switch uses that for asynchronous messages.
     fn take_xid(&mut self) -> u32 {
         self.next_xid = self.next_xid.checked_add(1).unwrap_or(1);
         self.next_xid

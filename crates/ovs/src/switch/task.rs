@@ -18,9 +18,9 @@ use super::pending::{Call, Pending};
 use super::{Config, Status};
 use crate::backoff::Backoff;
 
-/// While this much waits to be written, no further call is taken.
+/// While this many bytes wait to be written, no further call is accepted.
 const WRITE_BACKLOG: usize = 1 << 20;
-/// While this many calls wait for an answer, no further call is taken.
+/// While this many calls are in flight, no further call is accepted.
 const CALL_BACKLOG: usize = 1024;
 
 pub(super) struct Task {
@@ -31,15 +31,16 @@ pub(super) struct Task {
     epoch: u64,
 }
 
-/// One connection while it lasts.
+/// The state of one connection.
 struct Session {
     receiver: Receiver,
     sender: OwnedWriteHalf,
     pending: Pending,
-    /// What is still to be written.
+    /// Encoded messages that are not written yet.
     out: Vec<u8>,
-    /// When the switch was heard last, and whether it was probed since.
-    heard: Instant,
+    /// When data was last received.
+    last_data: Instant,
+    /// Whether a probe was sent since then.
     probed: bool,
 }
 
@@ -53,7 +54,7 @@ impl Task {
         Self { config, calls, status, events, epoch: 0 }
     }
 
-    /// Connects for ever; ends when all handles are gone.
+    /// Connects and reconnects until all handles are dropped.
     pub(super) async fn run(mut self) {
         let (min, max) = self.config.reconnect;
         let mut backoff = Backoff::new(min, max).seeded(u64::from(std::process::id()));
@@ -63,7 +64,7 @@ impl Task {
                 Ok((mut session, features)) => {
                     backoff.reset();
                     self.epoch += 1;
-                    info!(socket = %self.config.socket.display(), epoch = self.epoch, "connected to the switch");
+                    info!(socket = %self.config.socket.display(), epoch = self.epoch, "connected to ovs-vswitchd");
                     self.events.send(Event::Up { epoch: self.epoch, features });
                     self.status.send_replace(Status::Up { epoch: self.epoch, features });
                     let Err(error) = self.serve(&mut session).await else { return };
@@ -77,9 +78,9 @@ impl Task {
             let retry_in = backoff.next_delay();
             let (socket, attempts) = (self.config.socket.display(), backoff.attempts());
             if backoff.is_news() {
-                warn!(%socket, attempts, ?retry_in, "waiting for the switch: {reason}");
+                warn!(%socket, attempts, ?retry_in, "not connected to ovs-vswitchd, retrying: {reason}");
             } else {
-                debug!(%socket, attempts, ?retry_in, "waiting for the switch: {reason}");
+                debug!(%socket, attempts, ?retry_in, "not connected to ovs-vswitchd, retrying: {reason}");
             }
             self.status.send_replace(Status::Waiting { reason: reason.clone(), retry_in });
             if !self.wait(retry_in, &reason).await {
@@ -95,7 +96,7 @@ impl Task {
             sender,
             pending: Pending::default(),
             out: Vec::new(),
-            heard: Instant::now(),
+            last_data: Instant::now(),
             probed: false,
         };
         for message in &self.config.setup {
@@ -109,22 +110,22 @@ impl Task {
             match Message::decode(message)?.1 {
                 Message::FeaturesReply(features) => return Ok((session, features)),
                 Message::Error(error) => return Err(ConnectionError::Refused(error)),
-                // Nothing that comes this early can be about anything we know.
+                // Asynchronous messages before the first event are of no use.
                 _ => {}
             }
         }
     }
 
-    /// Serves calls until the connection ends (an error) or nobody is left to call (`Ok`).
+    /// Serves calls until the connection ends (an error) or all handles are dropped (`Ok`).
     async fn serve(&mut self, session: &mut Session) -> Result<(), ConnectionError> {
         loop {
-            let probe_at = session.heard + self.config.probe_interval * if session.probed { 2 } else { 1 };
+            let probe_at = session.last_data + self.config.probe_interval * if session.probed { 2 } else { 1 };
             let wake_at = session.pending.next_deadline().map_or(probe_at, |deadline| deadline.min(probe_at));
             let room = session.out.len() < WRITE_BACKLOG && session.pending.len() < CALL_BACKLOG;
             tokio::select! {
                 message = session.receiver.next() => {
                     let message = message?;
-                    session.heard = Instant::now();
+                    session.last_data = Instant::now();
                     session.probed = false;
                     if let Some(reply) = echo_reply(message) {
                         session.out.extend_from_slice(&reply);
@@ -133,8 +134,11 @@ impl Task {
                     let decoded = Message::decode(message).map(|(_, message)| message);
                     match session.pending.answer(xid(message), decoded) {
                         None | Some(Ok(Message::EchoReply(_))) => {}
-                        Some(Ok(message)) => self.events.send(Event::Message(message)),
-                        Some(Err(error)) => warn!(%error, "a message of the switch is not understood"),
+                        Some(Ok(message)) => match (message, &self.config.packets) {
+                            (Message::PacketIn2(packet), Some(sink)) => (sink.0)(packet),
+                            (message, _) => self.events.send(Event::Message(message)),
+                        },
+                        Some(Err(error)) => warn!(%error, "ignored a malformed message of ovs-vswitchd"),
                     }
                 }
                 written = session.sender.write(&session.out), if !session.out.is_empty() => {
@@ -144,16 +148,16 @@ impl Task {
                     Some(call) => session.pending.start(call, Instant::now() + self.config.timeout, &mut session.out),
                     None => return Ok(()),
                 },
-                () = sleep_until(wake_at) => self.woken(session)?,
+                () = sleep_until(wake_at) => self.check_deadlines(session)?,
             }
         }
     }
 
-    /// Time has passed: ends calls that waited too long, probes a silent switch, leaves one that stays silent.
-    fn woken(&self, session: &mut Session) -> Result<(), ConnectionError> {
+    /// Fails calls after their deadline, probes a silent switch, and fails if it stays silent.
+    fn check_deadlines(&self, session: &mut Session) -> Result<(), ConnectionError> {
         let now = Instant::now();
         session.pending.expire(now, || RequestError::TimedOut(self.config.timeout));
-        let silence = now - session.heard;
+        let silence = now - session.last_data;
         if session.probed && silence >= self.config.probe_interval * 2 {
             return Err(ConnectionError::Silent(silence));
         }
@@ -164,7 +168,7 @@ impl Task {
         Ok(())
     }
 
-    /// Waits before the next attempt and tells callers why nothing can be done; `false` once nobody is left to call.
+    /// Waits before the next attempt and fails calls meanwhile; `false` if all handles were dropped.
     async fn wait(&mut self, delay: Duration, reason: &str) -> bool {
         let until = Instant::now() + delay;
         loop {

@@ -131,6 +131,33 @@ impl ConntrackEntry {
     }
 }
 
+impl ConntrackEntry {
+    /// Whether it can be forgotten by what matches it: ovs-vswitchd 3.1 aborts in userspace when it forgets one of ICMPv6 like that.
+    /// Such a connection goes with all of its zone, or ends by itself.
+    pub fn is_flushable(&self) -> bool {
+        self.protocol != ConntrackProtocol::Icmpv6
+    }
+
+    /// What matches this connection and, for TCP, UDP and ICMP, no other one of its zone.
+    pub fn exactly(&self) -> ConntrackMatch {
+        let ConntrackTuple { src, dst, layer4, .. } = &self.original;
+        let mut exactly = ConntrackMatch {
+            src: Some(*src),
+            dst: Some(*dst),
+            protocol: self.protocol.number(),
+            ..ConntrackMatch::default()
+        };
+        match *layer4 {
+            Layer4::Ports { src, dst } => (exactly.src_port, exactly.dst_port) = (Some(src), Some(dst)),
+            Layer4::Icmp { id, kind, code } => {
+                (exactly.icmp_id, exactly.icmp_type, exactly.icmp_code) = (Some(id), Some(kind), Some(code));
+            }
+            Layer4::None => {}
+        }
+        exactly
+    }
+}
+
 impl ConntrackTuple {
     fn parse(text: &str) -> Option<Self> {
         let mut fields: BTreeMap<_, _> = split(text)?.into_iter().map(key_value).collect();
@@ -157,6 +184,23 @@ impl ConntrackProtocol {
             "icmp" => Self::Icmp,
             "icmpv6" => Self::Icmpv6,
             other => Self::Other(other.to_owned()),
+        }
+    }
+
+    /// Its number in an IP header, where it is known.
+    pub fn number(&self) -> Option<u8> {
+        match self {
+            Self::Tcp => Some(6),
+            Self::Udp => Some(17),
+            Self::Sctp => Some(132),
+            Self::Icmp => Some(1),
+            Self::Icmpv6 => Some(58),
+            Self::Other(name) => match name.as_str() {
+                "igmp" => Some(2),
+                "dccp" => Some(33),
+                "udplite" => Some(136),
+                number => number.parse().ok(),
+            },
         }
     }
 }

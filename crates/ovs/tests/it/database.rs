@@ -16,7 +16,7 @@ use testkit::Ovs;
 use testkit::wait::PATIENCE;
 use tokio::time::timeout;
 
-/// A database server whose switch is not there to write into the database too.
+/// A database server without a switch, which would write into the database too.
 fn server() -> Ovs {
     let ovs = Ovs::start().unwrap();
     ovs.kill_vswitchd().unwrap();
@@ -32,9 +32,9 @@ fn client(ovs: &Ovs) -> Database {
     Database::connect(config(ovs))
 }
 
-/// Waits, but not for ever.
+/// Waits with a timeout.
 async fn soon<T>(what: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, what).await.expect("it takes too long")
+    timeout(PATIENCE, what).await.expect("timed out")
 }
 
 fn set_id(key: &str, value: &str) -> Transaction {
@@ -61,13 +61,13 @@ fn add_bridge(name: &str) -> Transaction {
     transaction
 }
 
-/// The rows that a client without a past gets.
+/// The rows that a new client gets.
 async fn fresh(ovs: &Ovs) -> Arc<Replica> {
     soon(client(ovs).synced()).await.unwrap()
 }
 
 #[tokio::test]
-async fn what_was_committed_is_in_the_snapshot_when_the_call_returns() {
+async fn committed_rows_are_in_the_snapshot_when_the_call_returns() {
     let ovs = server();
     let database = client(&ovs);
     soon(database.synced()).await.unwrap();
@@ -85,7 +85,7 @@ async fn what_was_committed_is_in_the_snapshot_when_the_call_returns() {
 }
 
 #[tokio::test]
-async fn a_call_waits_for_the_server_to_come() {
+async fn a_call_waits_for_the_server() {
     let ovs = server();
     ovs.kill_ovsdb().unwrap();
     let database = client(&ovs);
@@ -109,7 +109,7 @@ async fn a_call_in_flight_when_the_server_dies_has_an_unknown_outcome() {
     let impossible: Row = OpenVSwitchColumns::default().next_cfg(77).into_row();
     never.wait(Wait { timeout_ms: None, ..Wait::equal("Open_vSwitch", Where::EVERY_ROW, impossible) });
     let kill = async {
-        // Answers come in order, so the call before was written.
+        // Replies come in order, so the previous call was written.
         database.transact(set_id("a", "1")).await.unwrap();
         ovs.kill_ovsdb().unwrap();
     };
@@ -119,10 +119,10 @@ async fn a_call_in_flight_when_the_server_dies_has_an_unknown_outcome() {
     ovs.start_ovsdb().unwrap();
     database.transact(set_id("a", "2")).await.unwrap();
     let error = database.transact_within(never, Duration::from_millis(200)).await.unwrap_err();
-    assert!(matches!(&error, TransactError::OutcomeUnknown(reason) if reason.contains("no answer")), "{error}");
+    assert!(matches!(&error, TransactError::OutcomeUnknown(reason) if reason.contains("no reply")), "{error}");
 }
 
-/// A reader that keeps its own copy of the rows by what it is told.
+/// A reader that keeps a copy of the rows from the stream of changes.
 #[derive(Default)]
 struct Reader {
     rows: BTreeMap<(String, Uuid), Arc<Row>>,
@@ -130,7 +130,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn told(&mut self, feed: &Feed) {
+    fn read(&mut self, feed: &Feed) {
         match feed {
             Feed::Resync { replica, .. } => {
                 self.rows.clear();
@@ -159,15 +159,15 @@ impl Reader {
 }
 
 #[tokio::test]
-async fn a_stream_of_changes_keeps_a_copy_in_step() {
+async fn a_copy_follows_the_stream_of_changes() {
     let ovs = server();
     let database = Database::connect(Config { change_backlog: 4, ..config(&ovs) });
     let mut changes = database.changes();
     let mut reader = Reader::default();
-    reader.told(&soon(changes.next()).await.unwrap());
+    reader.read(&soon(changes.next()).await.unwrap());
     for n in 0..3 {
         database.transact(add_bridge(&format!("br{n}"))).await.unwrap();
-        reader.told(&soon(changes.next()).await.unwrap());
+        reader.read(&soon(changes.next()).await.unwrap());
     }
     assert!(reader.has(&database.snapshot().unwrap()));
     assert_eq!(reader.resyncs, 1);
@@ -175,15 +175,15 @@ async fn a_stream_of_changes_keeps_a_copy_in_step() {
     for n in 3..10 {
         database.transact(add_bridge(&format!("br{n}"))).await.unwrap();
     }
-    reader.told(&soon(changes.next()).await.unwrap());
+    reader.read(&soon(changes.next()).await.unwrap());
     assert!(reader.has(&database.snapshot().unwrap()));
     assert_eq!(reader.resyncs, 2);
-    // What happened while the server was away comes as changes too.
+    // Changes during an outage of the server arrive as changes too.
     ovs.kill_ovsdb().unwrap();
     ovs.start_ovsdb().unwrap();
     ovs.vsctl(["--no-wait", "del-br", "br5"]).unwrap();
     while !reader.has(&*fresh(&ovs).await) {
-        reader.told(&soon(changes.next()).await.unwrap());
+        reader.read(&soon(changes.next()).await.unwrap());
     }
     assert_eq!(reader.resyncs, 2);
     drop(database);
@@ -191,7 +191,7 @@ async fn a_stream_of_changes_keeps_a_copy_in_step() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_killed_again_and_again_loses_no_call_and_no_row() {
+async fn repeated_crashes_of_the_server_lose_no_call_and_no_row() {
     const CALLERS: usize = 4;
     let ovs = Arc::new(server());
     let database = Arc::new(client(&ovs));
@@ -222,13 +222,13 @@ async fn a_server_that_is_killed_again_and_again_loses_no_call_and_no_row() {
     let reader = tokio::spawn(async move {
         let mut reader = Reader::default();
         while let Some(feed) = changes.next().await {
-            reader.told(&feed);
+            reader.read(&feed);
         }
         reader
     });
     let before = database.snapshot().unwrap().open_vswitch().unwrap().unwrap().next_cfg;
     for round in 0..10 {
-        // Wait until the client works again, then let the server die under load.
+        // Wait until the client works again, then kill the server under load.
         let (key, value) = ("round", round.to_string());
         loop {
             match database.transact(set_id(key, &value)).await {
@@ -254,7 +254,7 @@ async fn a_server_that_is_killed_again_and_again_loses_no_call_and_no_row() {
     database.transact(set_id("round", "last")).await.unwrap();
     let replica = database.snapshot().unwrap();
     assert_eq!(replica, fresh(&ovs).await);
-    // What was said to be committed is there, and nothing was carried out twice.
+    // Every committed transaction counts, and none twice.
     let counted = u64::try_from(replica.open_vswitch().unwrap().unwrap().next_cfg - before).unwrap();
     assert!(counted >= committed && counted <= committed + unknown, "{committed} <= {counted} <= +{unknown}");
     drop(Arc::into_inner(database).unwrap());

@@ -1,4 +1,4 @@
-//! Against real daemons.
+//! The clients against real daemons.
 
 // `cfg(test)` marks the helpers as test code, where clippy allows `unwrap`.
 #[cfg(test)]

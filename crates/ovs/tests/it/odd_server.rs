@@ -1,6 +1,6 @@
-//! The database client against servers that a real one is not: silent, idle, wrong, gone.
+//! The database client against faulty servers: silent, idle, wrong, absent.
 //!
-//! The clock is paused: time passes only while nobody has anything to do, so waiting takes no time.
+//! The clock is paused: it jumps ahead when all tasks are idle, so waiting takes no time.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use testkit::Scratch;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
-/// A place for a server's socket.
+/// A directory for a server's socket.
 struct Place {
     dir: Scratch,
 }
@@ -49,7 +49,7 @@ impl Peer {
         Self { stream: listener.accept().await.unwrap().0, framer: Framer::default() }
     }
 
-    /// The next request; `None` when the client has left.
+    /// The next request; `None` when the client has disconnected.
     async fn request(&mut self) -> Option<Request> {
         loop {
             if let Some(value) = self.framer.next_value().unwrap() {
@@ -70,7 +70,7 @@ impl Peer {
         self.stream.write_all(&message.into().to_bytes()).await.unwrap();
     }
 
-    /// Answers the monitor request with no rows; returns the transaction that it wanted to go on from.
+    /// Answers the monitor request with no rows; returns the transaction that it wanted to resume from.
     async fn start_monitor(&mut self, last: Uuid) -> Value {
         let request = self.request().await.unwrap();
         assert_eq!(request.method, "monitor_cond_since");
@@ -88,13 +88,13 @@ fn waiting(status: &Status) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_says_nothing_is_left_and_tried_again() {
+async fn a_silent_server_is_disconnected_and_tried_again() {
     let place = Place::new();
     let listener = place.listen();
     let database = place.client();
     let _first = Peer::accept(&listener).await;
     let Status::Waiting { reason, .. } = status(&database, waiting).await else { panic!("not waiting") };
-    assert!(reason.contains("said nothing for 10s"), "{reason}");
+    assert!(reason.contains("sent nothing for 10s"), "{reason}");
     let _second = Peer::accept(&listener).await;
 }
 
@@ -106,14 +106,14 @@ async fn an_idle_connection_is_kept_by_probes() {
     let mut peer = Peer::accept(&listener).await;
     peer.start_monitor(Uuid::NIL).await;
     for _ in 0..20 {
-        let reply = peer.request().await.expect("the client stays").echo_reply().expect("it only probes");
+        let reply = peer.request().await.expect("the client disconnected").echo_reply().expect("not a probe");
         peer.send(reply).await;
     }
     assert_eq!(*database.status().borrow(), Status::Connected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn delays_grow_while_nobody_is_there_and_start_again_after_a_success() {
+async fn delays_grow_without_a_server_and_start_again_after_a_success() {
     let place = Place::new();
     let database = place.client();
     let delay = |status: Status| match status {

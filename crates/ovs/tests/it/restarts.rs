@@ -1,4 +1,4 @@
-//! ovs-vswitchd dies again and again, under load.
+//! Crashes of ovs-vswitchd under load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,9 +16,9 @@ use testkit::wait::{PATIENCE, until};
 
 use crate::switch::connected;
 
-/// How many times it dies.
-const DEATHS: u64 = 50;
-/// After this many deaths all buffers have the size that they keep.
+/// How often ovs-vswitchd is killed.
+const CRASHES: u64 = 50;
+/// After this many crashes the buffers have their final size.
 const WARM: u64 = 10;
 
 #[derive(Default)]
@@ -28,7 +28,7 @@ struct Load {
     failed: AtomicU64,
 }
 
-/// One user of the switch: whatever it asks for ends in an answer or in an error that is worth another try.
+/// A client that repeats requests: each ends in a reply or in a transient error.
 async fn user(switch: Switch, load: Arc<Load>, number: u32) {
     let mut round = 0;
     while !load.stop.load(Ordering::Relaxed) {
@@ -58,7 +58,6 @@ async fn user(switch: Switch, load: Arc<Load>, number: u32) {
             Err((transient, error)) => {
                 assert!(transient, "{error}");
                 load.failed.fetch_add(1, Ordering::Relaxed);
-                // Whoever is told that there is no connection waits for one.
                 switch.up().await.unwrap();
             }
         }
@@ -85,21 +84,21 @@ fn memory() -> u64 {
     statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-/// Leaks can only be seen in a process that does nothing else.
+/// In a process of its own: leaks show only in one that runs no other test.
 #[test]
-fn every_death_of_the_switch_is_survived_and_nothing_is_lost_or_leaked() {
+fn crashes_of_the_switch_lose_no_request_and_leak_nothing() {
     let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "restarts::fifty_deaths", "--ignored", "--nocapture"])
+        .args(["--exact", "restarts::fifty_crashes", "--ignored", "--nocapture"])
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    println!("{}", text.lines().find(|line| line.contains("deaths")).unwrap_or_default());
+    println!("{}", text.lines().find(|line| line.contains("crashes")).unwrap_or_default());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "the test above runs it, in a process of its own"]
-async fn fifty_deaths() {
+async fn fifty_crashes() {
     const USERS: u32 = 8;
     let (ovs, switch, mut events) = connected(|config| {
         config.probe_interval = Duration::from_secs(2);
@@ -111,18 +110,18 @@ async fn fifty_deaths() {
     let mut warm_memory = 0;
     let users: Vec<_> = (0..USERS).map(|n| tokio::spawn(user(switch.clone(), Arc::clone(&load), n))).collect();
     let mut status = switch.status();
-    for death in 1..=DEATHS {
-        // Dies at another moment each time, but always with requests under way.
+    for crash in 1..=CRASHES {
+        // At another moment each time, but always with requests in flight.
         let before = load.answered.load(Ordering::Relaxed);
-        while load.answered.load(Ordering::Relaxed) < before + 20 + death % 7 {
+        while load.answered.load(Ordering::Relaxed) < before + 20 + crash % 7 {
             tokio::task::yield_now().await;
         }
         tokio::task::block_in_place(|| {
             ovs.kill_vswitchd().unwrap();
             ovs.start_vswitchd().unwrap();
         });
-        status.wait_for(|s| matches!(s, Status::Up { epoch, .. } if *epoch > death)).await.unwrap();
-        if death == WARM {
+        status.wait_for(|s| matches!(s, Status::Up { epoch, .. } if *epoch > crash)).await.unwrap();
+        if crash == WARM {
             warm_memory = memory();
         }
     }
@@ -132,9 +131,9 @@ async fn fifty_deaths() {
     }
     let (answered, failed) = (load.answered.load(Ordering::Relaxed), load.failed.load(Ordering::Relaxed));
     let grown = memory().saturating_sub(warm_memory) / 1024;
-    println!("{DEATHS} deaths: {answered} requests answered, {failed} ended in an error, memory grew by {grown} kB");
-    assert!(failed > 0, "no request was under way when the switch died");
-    assert!(grown < 4096, "memory grew by {grown} kB in {} deaths", DEATHS - WARM);
+    println!("{CRASHES} crashes: {answered} requests succeeded, {failed} failed, memory grew by {grown} kB");
+    assert!(failed > 0, "no request was in flight when the switch crashed");
+    assert!(grown < 4096, "memory grew by {grown} kB in {} crashes", CRASHES - WARM);
     assert_announced(&mut events).await;
     tokio::task::block_in_place(|| {
         let all_ended = || (tasks() == idle_tasks && open_files() <= idle_files).then_some(());
@@ -144,15 +143,15 @@ async fn fifty_deaths() {
 
 /// Every connection was announced, once, in order, each after the end of the one before.
 async fn assert_announced(events: &mut Events) {
-    let mut seen = Vec::new();
-    while seen.len() < usize::try_from(2 * DEATHS + 1).unwrap() {
+    let mut epochs = Vec::new();
+    while epochs.len() < usize::try_from(2 * CRASHES + 1).unwrap() {
         match events.next().await.unwrap() {
-            Event::Up { epoch, .. } => seen.push(epoch),
-            Event::Down { .. } => seen.push(0),
+            Event::Up { epoch, .. } => epochs.push(epoch),
+            Event::Down { .. } => epochs.push(0),
             Event::Message(_) => {}
             Event::Missed => panic!("events were missed"),
         }
     }
-    let expected: Vec<u64> = (1..=DEATHS + 1).flat_map(|epoch| [epoch, 0]).take(seen.len()).collect();
-    assert_eq!(seen, expected);
+    let expected: Vec<u64> = (1..=CRASHES + 1).flat_map(|epoch| [epoch, 0]).take(epochs.len()).collect();
+    assert_eq!(epochs, expected);
 }

@@ -53,7 +53,7 @@ pub(crate) async fn groups(switch: &Switch) -> Vec<Group> {
     groups
 }
 
-/// Either of what a bundle holds.
+/// A message of a bundle.
 enum Change {
     Flow(FlowMod),
     Group(GroupMod),
@@ -82,7 +82,7 @@ fn add(text: &str) -> Change {
 }
 
 #[tokio::test]
-async fn requests_are_answered_and_refusals_reach_the_one_who_asked() {
+async fn replies_and_errors_reach_their_caller() {
     let (_ovs, switch, _events) = connected(|_| {}).await;
     let bad = Message::Unknown { kind: 99, body: vec![1, 2, 3] };
     let (echo, bad, ports) = tokio::join!(
@@ -98,7 +98,7 @@ async fn requests_are_answered_and_refusals_reach_the_one_who_asked() {
 }
 
 #[tokio::test]
-async fn of_messages_without_answer_the_refused_one_is_named() {
+async fn the_rejected_one_of_several_messages_is_named() {
     let (_ovs, switch, _events) = connected(|_| {}).await;
     let meter = |id| Message::MeterMod(MeterMod::Add(Meter::drop_pktps(MeterId(id), 100, 50)));
     switch.apply(Vec::new()).await.unwrap();
@@ -112,7 +112,7 @@ async fn of_messages_without_answer_the_refused_one_is_named() {
 }
 
 #[tokio::test]
-async fn a_bundle_is_carried_out_whole_or_not_at_all() {
+async fn a_bundle_is_applied_as_a_whole_or_not_at_all() {
     let (_ovs, switch, _events) = connected(|_| {}).await;
     let group: Group =
         "group_id=7,type=select,selection_method=dp_hash,bucket=weight:100,actions=resubmit(,3)".parse().unwrap();
@@ -150,30 +150,30 @@ async fn a_message_too_long_for_openflow_is_named_and_nothing_is_changed() {
 }
 
 #[tokio::test]
-async fn a_bundle_that_is_given_up_half_way_leaves_nothing_behind() {
+async fn an_abandoned_bundle_leaves_nothing_behind() {
     let (_ovs, switch, _events) = connected(|_| {}).await;
     let many =
         (0..200_000u32).map(|n| FlowMod::add(Flow::at(1, 1).when(Match::any().with(openflow::field::Field::Reg0, n))));
-    let given_up = tokio::time::timeout(Duration::from_millis(20), switch.commit(many)).await;
-    assert!(given_up.is_err(), "the bundle was committed before it could be given up");
+    let abandoned = tokio::time::timeout(Duration::from_millis(20), switch.commit(many)).await;
+    assert!(abandoned.is_err(), "the bundle was committed before it could be abandoned");
     switch.commit([FlowMod::add(Flow::at(2, 2))]).await.unwrap();
     assert_eq!(flows(&switch).await, [Flow::at(2, 2)]);
 }
 
 #[tokio::test]
-async fn what_the_switch_says_unasked_is_told_in_order() {
+async fn asynchronous_messages_arrive_in_order() {
     let (ovs, switch, mut events) = connected(|_| {}).await;
     assert!(matches!(events.next().await, Some(Event::Up { epoch: 1, .. })));
     ovs.add_port("br0", "p1", 1).unwrap();
-    let mut told = Vec::new();
-    // The port comes into being, and then up.
-    while told.len() < 2 {
+    let mut ports = Vec::new();
+    // First the port is added, then its link goes up.
+    while ports.len() < 2 {
         match events.next().await {
-            Some(Event::Message(Message::PortStatus(status))) => told.push(status.desc.port),
+            Some(Event::Message(Message::PortStatus(status))) => ports.push(status.desc.port),
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(told, [Port(1), Port(1)]);
+    assert_eq!(ports, [Port(1), Port(1)]);
 
     let userdata = vec![1, 2, 3, 4, 5];
     let controller = Controller { userdata: userdata.clone(), ..Controller::default() };
@@ -204,7 +204,7 @@ async fn what_the_switch_says_unasked_is_told_in_order() {
 }
 
 #[tokio::test]
-async fn a_bridge_that_is_not_there_is_waited_for_and_named() {
+async fn the_client_waits_for_a_missing_bridge_and_names_it() {
     let ovs = Ovs::start().unwrap();
     let (switch, _events) = Switch::start(Config::new(ovs.mgmt_socket("br0")));
     let mut status = switch.status();
@@ -218,7 +218,7 @@ async fn a_bridge_that_is_not_there_is_waited_for_and_named() {
 }
 
 #[tokio::test]
-async fn a_bridge_that_speaks_another_version_gets_an_error_that_names_the_fix() {
+async fn a_bridge_without_openflow15_gives_an_error_that_names_the_fix() {
     let ovs = Ovs::start().unwrap();
     ovs.add_bridge("br0").unwrap();
     ovs.vsctl(["set", "bridge", "br0", "protocols=OpenFlow10,OpenFlow13"]).unwrap();
@@ -230,7 +230,7 @@ async fn a_bridge_that_speaks_another_version_gets_an_error_that_names_the_fix()
 }
 
 #[tokio::test]
-async fn a_switch_that_falls_silent_is_left_and_found_again() {
+async fn a_silent_switch_is_disconnected_and_connected_again() {
     let (ovs, switch, _events) = connected(|config| config.probe_interval = Duration::from_millis(100)).await;
     let pid = ovs.vswitchd_pid().unwrap().to_string();
     let signal = |name: &str| std::process::Command::new("kill").args([name, &pid]).status().unwrap();
@@ -247,7 +247,7 @@ async fn a_switch_that_falls_silent_is_left_and_found_again() {
         .unwrap_err();
 }
 
-/// Arbitrary flows, one for each key, that stay long enough to be listed.
+/// Arbitrary flows, one for each key, with timeouts that outlast the test.
 fn some_flows(runner: &mut TestRunner, count: usize) -> BTreeMap<(u8, u16, String), Flow> {
     let flows = vec(arbitrary::flow(), count).new_tree(runner).unwrap().current();
     let stay = |seconds: u16| if seconds == 0 { 0 } else { seconds.max(600) };
@@ -264,7 +264,7 @@ fn some_groups(runner: &mut TestRunner, count: usize) -> BTreeMap<u32, Group> {
     groups.into_iter().chain(needed).map(|group| (group.id, group)).collect()
 }
 
-/// Arbitrary flows and groups, sent in a bundle, listed by the switch, decoded: the same.
+/// Sends arbitrary flows and groups in a bundle, and compares them with what the switch lists.
 #[tokio::test]
 async fn arbitrary_flows_and_groups_survive_the_switch() {
     const BATCH: u32 = 250;

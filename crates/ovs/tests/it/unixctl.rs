@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ovs::unixctl::{
-    ConntrackEntry, ConntrackMatch, ConntrackProtocol, Control, Layer4, UnixctlError, call, find_socket,
+    ConntrackEntry, ConntrackLoad, ConntrackMatch, ConntrackProtocol, Control, Layer4, UnixctlError, call, find_socket,
 };
 use testkit::Ovs;
 use testkit::wait::PATIENCE;
@@ -65,15 +65,61 @@ async fn connections_are_listed_and_forgotten() {
 
     let any = ConntrackMatch::default();
     let dns = ConntrackMatch { protocol: Some(17), dst_port: Some(53), ..any.clone() };
-    control.conntrack_flush(None, Some(5), &dns, &any).await.unwrap();
+    control.conntrack_flush(Some(5), &dns, &any).await.unwrap();
     assert_eq!(protocols(&control.conntrack_dump(None, None).await.unwrap()), [Tcp, Udp, Icmp]);
     let from_server = ConntrackMatch { src: Some("10.0.0.2".parse().unwrap()), protocol: Some(6), ..any.clone() };
-    control.conntrack_flush(None, Some(5), &any, &from_server).await.unwrap();
+    control.conntrack_flush(Some(5), &any, &from_server).await.unwrap();
     assert_eq!(protocols(&control.conntrack_dump(None, None).await.unwrap()), [Udp, Icmp]);
-    control.conntrack_flush(None, Some(5), &any, &any).await.unwrap();
+    control.conntrack_flush(Some(5), &any, &any).await.unwrap();
     assert_eq!(protocols(&control.conntrack_dump(None, None).await.unwrap()), [Udp]);
-    control.conntrack_flush(None, None, &any, &any).await.unwrap();
+    control.conntrack_flush(None, &any, &any).await.unwrap();
     assert_eq!(control.conntrack_dump(None, None).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn the_connections_of_an_address_are_forgotten_and_no_others() {
+    use ConntrackProtocol::{Icmpv6, Udp};
+    let ovs = tracking();
+    let control = control(&ovs);
+    let sctp = UDP.replace("proto=17", "proto=132").replace("udp(", "sctp(");
+    let other = UDP.replace("src=10.0.0.1", "src=10.0.0.3").replace("dst=10.0.0.2", "dst=10.0.0.4");
+    let ping = "eth_type(0x86dd),ipv6(src=fd00::1,dst=fd00::2,label=0,proto=58,tclass=0,hlimit=64,frag=no),\
+        icmpv6(type=128,code=0)";
+    for (n, fields) in [TCP, UDP, ICMP, UDP6, &sctp, &other, ping].into_iter().enumerate() {
+        packet(&ovs, fields, n + 1).await;
+    }
+    let all = control.conntrack_dump(None, None).await.unwrap();
+    assert_eq!(all.len(), 7);
+    control.revalidated().await.unwrap();
+    control.conntrack_flush_address("10.0.0.9".parse().unwrap()).await.unwrap();
+    assert_eq!(control.conntrack_dump(None, None).await.unwrap().len(), 7);
+    // As the destination, and as the source.
+    control.conntrack_flush_address("10.0.0.2".parse().unwrap()).await.unwrap();
+    let left = control.conntrack_dump(None, None).await.unwrap();
+    assert_eq!(protocols(&left), [Udp, Udp, Icmpv6]);
+    // One that the switch would not survive to forget is left.
+    control.conntrack_flush_address("fd00::1".parse().unwrap()).await.unwrap();
+    let left = control.conntrack_dump(None, None).await.unwrap();
+    assert_eq!(protocols(&left), [Udp, Icmpv6]);
+    assert!(left.iter().any(|entry| entry.original.src.to_string() == "10.0.0.3"));
+
+    // Those that have ended by themselves keep no others.
+    assert!(control.conntrack_flush_entries(&all).await.unwrap() >= 1);
+    assert_eq!(protocols(&control.conntrack_dump(None, None).await.unwrap()), [Icmpv6]);
+    let any = ConntrackMatch::default();
+    control.conntrack_flush(Some(6), &any, &any).await.unwrap();
+    assert_eq!(control.conntrack_dump(None, None).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn the_size_of_the_table_is_read_and_set() {
+    let ovs = tracking();
+    let control = control(&ovs);
+    packet(&ovs, UDP, 1).await;
+    let load = |connections, limit| ConntrackLoad { connections, limit };
+    assert_eq!(control.conntrack_load(None).await.unwrap(), load(1, 3_000_000));
+    control.conntrack_limit(None, 1000).await.unwrap();
+    assert_eq!(control.conntrack_load(Some("dummy@ovs-dummy")).await.unwrap(), load(1, 1000));
 }
 
 #[tokio::test]
@@ -96,7 +142,7 @@ async fn a_trace_says_what_would_happen_and_counters_what_did() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_is_not_there_is_told_from_one_that_does_not_answer() {
+async fn a_missing_daemon_and_a_silent_one_are_different_errors() {
     let ovs = Ovs::start().unwrap();
     let found = find_socket(ovs.dir(), "ovs-vswitchd").unwrap();
     assert_eq!(found, ovs.vswitchd_ctl().unwrap());

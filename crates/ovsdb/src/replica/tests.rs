@@ -31,7 +31,7 @@ fn names(replica: &Replica) -> Vec<String> {
 }
 
 #[test]
-fn columns_that_the_server_leaves_out_have_their_default() {
+fn columns_that_the_server_omits_have_their_default() {
     let mut replica = replica();
     let changes = replica.apply_reply(reply(false, 1, json!({id(1): {"initial": {"name": "a"}}}))).unwrap();
     let row = replica.row("T", Uuid::from_bits(1)).unwrap();
@@ -61,7 +61,7 @@ fn a_modification_replaces_one_value_and_toggles_many() {
 }
 
 #[test]
-fn rows_that_vanished_while_away_are_deletions() {
+fn rows_that_vanished_between_two_connections_are_deletions() {
     let mut replica = replica();
     let initial = |names: &[(u128, &str)]| -> Value {
         names
@@ -75,7 +75,7 @@ fn rows_that_vanished_while_away_are_deletions() {
     let brief: Vec<_> = changes.iter().map(|c| (c.uuid.bits(), c.before.is_some(), c.after.is_some())).collect();
     assert_eq!(brief, [(1, true, false), (3, false, true)]);
     assert_eq!(replica.row_named("T", "a").unwrap().0, Uuid::from_bits(3));
-    // Found: only what is said changes.
+    // Found: only the rows of the reply change.
     let changes = replica.apply_reply(reply(true, 3, json!({id(2): {"delete": null}}))).unwrap();
     assert_eq!((changes.len(), names(&replica)), (1, vec!["a".to_owned()]));
     assert!(replica.row_named("T", "b").is_none());
@@ -98,7 +98,7 @@ fn a_failed_update_changes_nothing() {
     for (rows, message) in [
         (
             json!({id(1): {"delete": null}, id(2): {"modify": {}}}),
-            format!("update of T row {}, which is not there", id(2)),
+            format!("update of T row {}, which does not exist", id(2)),
         ),
         (
             json!({id(1): {"delete": null}, id(2): {"insert": {"tag": "x"}}}),
@@ -117,7 +117,7 @@ fn a_failed_update_changes_nothing() {
 }
 
 #[test]
-fn a_snapshot_stays_as_it_was_and_can_be_compared() {
+fn a_snapshot_does_not_change_and_can_be_compared() {
     let mut replica = replica();
     replica.apply_reply(reply(false, 1, json!({id(1): {"initial": {"name": "a"}}}))).unwrap();
     let snapshot = replica.clone();
@@ -129,7 +129,7 @@ fn a_snapshot_stays_as_it_was_and_can_be_compared() {
 }
 
 #[test]
-fn an_update_that_says_nothing_new_reports_nothing() {
+fn an_update_without_a_difference_reports_nothing() {
     let mut replica = replica();
     replica.apply_reply(reply(false, 1, json!({id(1): {"initial": {"name": "a"}}}))).unwrap();
     let again = json!({id(1): {"insert": {"name": "a"}}, id(2): {"delete": null}});

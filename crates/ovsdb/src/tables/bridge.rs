@@ -1,4 +1,4 @@
-//! Bridges.
+//! Table `Bridge` of the database.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,36 +7,38 @@ use crate::schema::AtomType;
 use crate::value::{Atom, Uuid};
 
 table! {
-    /// A row of table `Bridge`: a switch that speaks OpenFlow.
+    /// A row of table `Bridge`: an OpenFlow switch.
     Bridge, BridgeColumns, "Bridge";
     config {
         /// Name, unique among bridges; cannot be changed.
         name: String = "name",
-        /// The ports.
+        /// Ids of its ports.
         ports: BTreeSet<Uuid> = "ports",
         /// `system` (also when empty) for the kernel, `netdev` for user space.
         datapath_type: String = "datapath_type",
-        /// What it does without a controller.
+        /// Its behaviour without a controller.
         fail_mode: Option<FailMode> = "fail_mode",
-        /// OpenFlow versions it speaks, such as `OpenFlow15`; those that OVS likes when empty.
+        /// Enabled OpenFlow versions, such as `OpenFlow15`; the defaults of OVS if empty.
         protocols: BTreeSet<String> = "protocols",
-        /// What others note here.
+        /// Key-value pairs of other programs.
         external_ids: BTreeMap<String, String> = "external_ids",
         /// Settings without a column of their own.
         other_config: BTreeMap<String, String> = "other_config",
-        /// The OpenFlow controllers.
+        /// Limits of OpenFlow tables, by their number.
+        flow_tables: BTreeMap<u16, Uuid> = "flow_tables",
+        /// Ids of its OpenFlow controllers.
         controller: BTreeSet<Uuid> = "controller",
     }
     status {
-        /// Datapath id in use, 16 hex digits; none until the switch made the bridge.
+        /// Datapath id in use, 16 hex digits; none before the switch has created the bridge.
         datapath_id: Option<String> = "datapath_id",
     }
 }
 
-/// What a bridge does without a controller.
+/// The behaviour of a bridge without a controller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum FailMode {
-    /// It learns addresses and forwards.
+    /// It learns MAC addresses and forwards.
     Standalone,
     /// It keeps its flows and adds none.
     Secure,

@@ -5,32 +5,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::schema::{AtomType, ColumnType};
 use crate::value::{Atom, Datum, DecodeError, Decoded, RowRef, Uuid};
 
-/// A Rust type that a column is read as.
+/// A Rust type for the value of a column.
 pub trait ColumnValue: Sized {
-    /// The type of such a column.
+    /// The OVSDB type of such a column.
     const TYPE: ColumnType;
 
-    /// Reads the column.
+    /// Converts the value of the column.
     fn read(datum: &Datum) -> Decoded<Self>;
 }
 
-/// A Rust type for one atom: a scalar column, or what sets and maps are made of.
+/// A Rust type for one atom: a scalar column, or an element of a set or map.
 pub trait Element: Sized {
-    /// The base type.
+    /// The OVSDB type of the atom.
     const ATOM: AtomType;
-    /// What is written: the same type, except that a row may be named before it has an id.
+    /// The type to write: the same type, but a reference may name a row that has no id yet.
     type Written;
 
-    /// Reads the atom.
+    /// Converts the atom; `None` if it has another type.
     fn read_atom(atom: &Atom) -> Option<Self>;
 
-    /// The atom to write.
+    /// Converts a value to the atom to write.
     fn atom(written: Self::Written) -> Atom;
 }
 
-/// What a column of type `C` can be set to.
+/// A value that a column of type `C` can be set to.
 pub trait IntoColumn<C> {
-    /// The value to write.
+    /// Converts to the value to write.
     fn into_datum(self) -> Datum;
 }
 

@@ -1,4 +1,4 @@
-//! Interfaces.
+//! Table `Interface` of the database.
 
 use std::collections::BTreeMap;
 
@@ -17,59 +17,59 @@ table! {
         kind: String = "type",
         /// Settings that belong to the type, such as `remote_ip`.
         options: BTreeMap<String, String> = "options",
-        /// What others note here.
+        /// Key-value pairs of other programs.
         external_ids: BTreeMap<String, String> = "external_ids",
         /// Settings without a column of their own.
         other_config: BTreeMap<String, String> = "other_config",
-        /// The OpenFlow port number that is asked for.
+        /// The requested OpenFlow port number.
         ofport_request: Option<u16> = "ofport_request",
-        /// The MAC address that is asked for.
+        /// The requested MAC address.
         mac: Option<String> = "mac",
-        /// The MTU that is asked for.
+        /// The requested MTU in bytes.
         mtu_request: Option<u32> = "mtu_request",
     }
     status {
-        /// The OpenFlow port number that it has.
+        /// The OpenFlow port number in use.
         ofport: OfPort = "ofport",
-        /// The MAC address that it has.
+        /// The MAC address in use.
         mac_in_use: Option<String> = "mac_in_use",
-        /// Whether it is switched on.
+        /// Whether it is administratively up.
         admin_state: Option<LinkState> = "admin_state",
         /// Whether it has carrier.
         link_state: Option<LinkState> = "link_state",
-        /// The MTU that it has.
+        /// The MTU in use, in bytes.
         mtu: Option<u32> = "mtu",
-        /// Its index in the host's kernel; 0 without one.
+        /// Its interface index in the kernel; 0 without one.
         ifindex: Option<u32> = "ifindex",
-        /// Why the switch could not make it.
+        /// Why the switch could not create it.
         error: Option<String> = "error",
-        /// What its driver says.
+        /// Status reported by its driver.
         status: BTreeMap<String, String> = "status",
     }
 }
 
-/// The OpenFlow port number of an interface, as far as the switch got.
+/// The OpenFlow port number of an interface, once the switch has assigned it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum OfPort {
-    /// The switch has not looked at the interface yet.
+    /// The switch has not processed the interface yet.
     Unassigned,
-    /// The switch could not make the interface; its `error` says why.
+    /// The switch could not create the interface; its `error` has the reason.
     Failed,
-    /// The number.
+    /// The assigned port number.
     Assigned(u16),
 }
 
-/// Up or down.
+/// State of an interface or link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LinkState {
-    /// Up.
+    /// The interface or link is up.
     Up,
-    /// Down.
+    /// The interface or link is down.
     Down,
 }
 
 impl OfPort {
-    /// The number, if there is one.
+    /// The port number, if one was assigned.
     pub fn number(self) -> Option<u16> {
         match self {
             Self::Assigned(number) => Some(number),

@@ -1,4 +1,4 @@
-//! The one row that the configuration of a switch hangs from.
+//! Table `Open_vSwitch` of the database: the root of the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,13 +9,13 @@ table! {
     /// The one row of table `Open_vSwitch`.
     OpenVSwitch, OpenVSwitchColumns, "Open_vSwitch";
     config {
-        /// The bridges.
+        /// Ids of all bridges.
         bridges: BTreeSet<Uuid> = "bridges",
-        /// What others note here, such as the system id.
+        /// Key-value pairs of other programs, such as the system id.
         external_ids: BTreeMap<String, String> = "external_ids",
         /// Settings without a column of their own.
         other_config: BTreeMap<String, String> = "other_config",
-        /// Number of the newest configuration; add one to ask for it to be carried out.
+        /// Number of the latest configuration; a client adds one to request that it is applied.
         next_cfg: i64 = "next_cfg",
         /// Version of Open vSwitch.
         ovs_version: Option<String> = "ovs_version",
@@ -27,11 +27,11 @@ table! {
         system_version: Option<String> = "system_version",
     }
     status {
-        /// Number of the configuration that the switch has carried out.
+        /// Number of the latest configuration that the switch has applied.
         cur_cfg: i64 = "cur_cfg",
-        /// Types of datapaths that the switch can make.
+        /// Types of datapaths that the switch supports.
         datapath_types: BTreeSet<String> = "datapath_types",
-        /// Types of interfaces that the switch can make.
+        /// Types of interfaces that the switch supports.
         iface_types: BTreeSet<String> = "iface_types",
     }
 }

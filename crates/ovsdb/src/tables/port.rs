@@ -1,4 +1,4 @@
-//! Ports.
+//! Table `Port` of the database.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +11,11 @@ table! {
     config {
         /// Name, unique among ports; cannot be changed.
         name: String = "name",
-        /// The interfaces: one, or more for a bond.
+        /// Ids of its interfaces: one, or more for a bond.
         interfaces: BTreeSet<Uuid> = "interfaces",
         /// VLAN of an access port.
         tag: Option<u16> = "tag",
-        /// What others note here.
+        /// Key-value pairs of other programs.
         external_ids: BTreeMap<String, String> = "external_ids",
         /// Settings without a column of their own.
         other_config: BTreeMap<String, String> = "other_config",

@@ -1,4 +1,4 @@
-//! Reading typed rows out of a replica.
+//! Typed rows of a replica.
 
 use super::{Bridge, Interface, OpenVSwitch, Port, RowError, TypedRow};
 use crate::replica::{Change, Replica};
@@ -20,7 +20,7 @@ impl Replica {
         self.rows(T::TABLE).map(|(uuid, row)| T::from_row(uuid, row))
     }
 
-    /// The one row of table `Open_vSwitch`; `None` in a database that nobody initialised.
+    /// The one row of table `Open_vSwitch`; `None` in a database without it.
     pub fn open_vswitch(&self) -> Result<Option<OpenVSwitch>, RowError> {
         self.all().next().transpose()
     }
@@ -42,12 +42,12 @@ impl Change {
         self.table == T::TABLE
     }
 
-    /// What the row was; `None` if it is new or of another table.
+    /// The row before the change; `None` if it is new or of another table.
     pub fn read_before<T: TypedRow>(&self) -> Result<Option<T>, RowError> {
         self.read(self.before.as_deref())
     }
 
-    /// What the row is; `None` if it is gone or of another table.
+    /// The row after the change; `None` if it was deleted or is of another table.
     pub fn read_after<T: TypedRow>(&self) -> Result<Option<T>, RowError> {
         self.read(self.after.as_deref())
     }

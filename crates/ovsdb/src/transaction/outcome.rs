@@ -1,4 +1,4 @@
-//! What a transaction did, or why it did nothing.
+//! Results and errors of transactions.
 
 use serde_json::Value;
 use thiserror::Error;
@@ -6,58 +6,58 @@ use thiserror::Error;
 use crate::operation::{Operation, OperationKind};
 use crate::value::{Atom, DecodeError, Decoded, NamedUuid, Row, Uuid, array, decode_row};
 
-/// What one operation of a committed transaction did.
+/// The result of one operation of a committed transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum OperationResult {
     /// The id of the new row.
     Inserted(Uuid),
     /// The rows that were read.
     Selected(Vec<Row>),
-    /// How many rows were chosen.
+    /// The number of selected rows.
     Updated(u64),
-    /// How many rows were chosen.
+    /// The number of selected rows.
     Mutated(u64),
-    /// How many rows were removed.
+    /// The number of deleted rows.
     Deleted(u64),
-    /// The operation has nothing to say: `wait`, `commit`, `comment`, `assert`.
+    /// The operation has no result: `wait`, `commit`, `comment`, `assert`.
     Done,
 }
 
-/// Why a transaction changed nothing (or, for [`TransactionError::BadReply`], why that is not known).
+/// Why a transaction changed nothing; with [`TransactionError::BadReply`] the outcome is unknown.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum TransactionError {
-    /// An operation was refused.
+    /// The server rejected an operation.
     #[error("operation {index} ({kind}{}): {error}{}", on(table.as_deref()), say(details.as_deref()))]
     Operation {
         /// Its index in the transaction.
         index: usize,
-        /// What it was.
+        /// The kind of the operation.
         kind: OperationKind,
-        /// The table it works on.
+        /// The table of the operation, if any.
         table: Option<String>,
-        /// Why it was refused.
+        /// The kind of the error.
         error: ErrorKind,
-        /// The server's explanation.
+        /// The `details` of the error.
         details: Option<String>,
     },
-    /// Every operation passed, but the result may not be committed, such as a reference to a row that is gone.
+    /// All operations succeeded, but the commit failed, for example because of a reference to a deleted row.
     #[error("commit: {error}{}", say(details.as_deref()))]
     Commit {
-        /// Why it was refused.
+        /// The kind of the error.
         error: ErrorKind,
-        /// The server's explanation.
+        /// The `details` of the error.
         details: Option<String>,
     },
-    /// The request as a whole was refused.
-    #[error("request refused: {error}{}", say(details.as_deref()))]
+    /// The server rejected the request as a whole.
+    #[error("request rejected: {error}{}", say(details.as_deref()))]
     Refused {
-        /// Why it was refused.
+        /// The kind of the error.
         error: ErrorKind,
-        /// The server's explanation.
+        /// The `details` of the error.
         details: Option<String>,
     },
-    /// The server's answer makes no sense.
-    #[error("reply to the transaction: {0}")]
+    /// The reply of the server is malformed.
+    #[error("malformed reply to the transaction: {0}")]
     BadReply(#[from] DecodeError),
 }
 
@@ -67,7 +67,7 @@ pub enum ErrorKind {
     /// A `wait` was not satisfied in time.
     #[error("timed out")]
     TimedOut,
-    /// An `abort` operation.
+    /// The transaction has an `abort` operation.
     #[error("aborted")]
     Aborted,
     /// The client does not own the lock of an `assert`.
@@ -106,13 +106,13 @@ pub enum ErrorKind {
     /// The server does not have this database.
     #[error("unknown database")]
     UnknownDatabase,
-    /// Anything else.
+    /// Any other error, by its name.
     #[error("{0}")]
     Other(String),
 }
 
 impl OperationResult {
-    /// The id that a named row of the same transaction was given.
+    /// The id of a named row of the same transaction.
     pub fn inserted(results: &[Self], row: &NamedUuid) -> Option<Uuid> {
         match results.get(row.operation()?)? {
             Self::Inserted(uuid) => Some(*uuid),
@@ -120,7 +120,7 @@ impl OperationResult {
         }
     }
 
-    /// How many rows the operation chose, for those that choose rows.
+    /// The number of rows that the operation selected, if it selects rows.
     pub fn count(&self) -> Option<u64> {
         match self {
             Self::Updated(count) | Self::Mutated(count) | Self::Deleted(count) => Some(*count),
@@ -131,7 +131,7 @@ impl OperationResult {
 }
 
 impl TransactionError {
-    /// Whether the same transaction may succeed later. What a `wait` found untrue is: recompute, then retry.
+    /// Whether the same transaction may succeed later. After a failed `wait`, recompute it first.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Operation { error, .. } | Self::Commit { error, .. } | Self::Refused { error, .. } => {
@@ -143,7 +143,7 @@ impl TransactionError {
 }
 
 impl ErrorKind {
-    /// Whether it may go away without a change of the request.
+    /// Whether the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::TimedOut
@@ -153,7 +153,7 @@ impl ErrorKind {
             | Self::Cancelled
             | Self::NotLeader
             | Self::Cluster
-            // A server that was just started or is being converted does not have its database yet.
+            // While a server starts or converts a database, it does not have it.
             | Self::UnknownDatabase => true,
             Self::Aborted
             | Self::Constraint
@@ -188,8 +188,8 @@ impl From<&str> for ErrorKind {
     }
 }
 
-/// Reads a reply: a result for each operation and, only if the commit failed, one error more; after an operation that
-/// failed there are nulls, or nothing.
+/// Decodes a reply: a result for each operation, and one more error if the commit failed. After a failed operation
+/// the results are null or missing.
 pub(super) fn decode(
     operations: &[Operation],
     outcome: Result<Value, Value>,
@@ -298,18 +298,18 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_request_keeps_its_reason() {
+    fn a_rejected_request_keeps_its_reason() {
         let error = three().decode_reply(Err(json!({"error": "not leader", "details": "x"}))).unwrap_err();
         assert!(error.is_transient());
-        assert_eq!(error.to_string(), "request refused: not leader: x");
+        assert_eq!(error.to_string(), "request rejected: not leader: x");
         let error = three().decode_reply(Err(json!("unknown database"))).unwrap_err();
         assert_eq!(error, TransactionError::Refused { error: ErrorKind::UnknownDatabase, details: None });
         let error = three().decode_reply(Err(json!(7))).unwrap_err();
-        assert_eq!(error.to_string(), "request refused: 7");
+        assert_eq!(error.to_string(), "request rejected: 7");
     }
 
     #[test]
-    fn a_reply_that_does_not_fit_is_an_error() {
+    fn a_malformed_reply_is_an_error() {
         for reply in [
             json!(null),
             json!([{}]),

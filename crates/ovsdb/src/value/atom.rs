@@ -1,4 +1,4 @@
-//! The values that sets and maps are made of.
+//! Atoms: the elements of sets and maps.
 
 use std::cmp::Ordering;
 
@@ -10,13 +10,13 @@ use super::{DecodeError, Decoded, tagged};
 /// One value of a base type.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Atom {
-    /// A whole number.
+    /// A signed integer of 64 bits.
     Integer(i64),
-    /// A floating-point number.
+    /// A finite floating-point number.
     Real(Real),
-    /// True or false.
+    /// Either true or false.
     Boolean(bool),
-    /// Unicode text.
+    /// A text in UTF-8.
     String(String),
     /// A row, by its id.
     Uuid(Uuid),
@@ -24,20 +24,20 @@ pub enum Atom {
     NamedUuid(NamedUuid),
 }
 
-/// A finite number with one zero, so that it can be compared and ordered.
+/// A finite number with a single zero, so that numbers have a total order.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Real(f64);
 
 /// Stands for the id of a row that the same transaction inserts; made by [`crate::transaction::Transaction::insert`].
 ///
-/// It means something in that transaction only.
+/// It is valid in that transaction only.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct NamedUuid {
     name: String,
     operation: Option<usize>,
 }
 
-/// Points at a row: one that exists, or one that the same transaction inserts.
+/// A reference to a row: one that exists, or one that the same transaction inserts.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum RowRef {
     /// A row of the database.
@@ -47,7 +47,7 @@ pub enum RowRef {
 }
 
 impl Atom {
-    /// Reads an atom; numbers with a fraction or exponent are reals, others integers.
+    /// Decodes an atom; numbers with a fraction or exponent are reals, others integers.
     pub fn decode(value: &Value) -> Decoded<Self> {
         let unexpected = || DecodeError::unexpected("an atom", value);
         match value {
@@ -71,7 +71,7 @@ impl Atom {
         }
     }
 
-    /// The atom as JSON.
+    /// Encodes the atom as JSON.
     pub fn encode(&self) -> Value {
         match self {
             Self::Integer(integer) => json!(integer),
@@ -85,7 +85,7 @@ impl Atom {
 }
 
 impl Real {
-    /// Zero.
+    /// The number zero, of which there is one.
     pub const ZERO: Self = Self(0.0);
 
     /// The number, unless it is infinite or not a number.
@@ -94,7 +94,7 @@ impl Real {
         number.is_finite().then_some(Self(number + 0.0))
     }
 
-    /// The number.
+    /// The number as a float.
     pub fn get(self) -> f64 {
         self.0
     }
@@ -120,12 +120,12 @@ impl NamedUuid {
         Self { name: format!("row{operation}"), operation: Some(operation) }
     }
 
-    /// The name on the wire.
+    /// The name as the server gets it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Which operation of its transaction inserts the row; unknown for a name that was decoded.
+    /// The operation of the transaction that inserts the row; `None` for a decoded name.
     pub fn operation(&self) -> Option<usize> {
         self.operation
     }

@@ -1,4 +1,4 @@
-//! Row and transaction ids.
+//! Ids of rows and transactions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use thiserror::Error;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Uuid(u128);
 
-/// The text is not a UUID.
+/// A text that is not a UUID.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{0:?} is not a UUID")]
 pub struct ParseUuidError(String);
@@ -18,12 +18,12 @@ impl Uuid {
     /// All zeros: the default of a column, and the transaction id that means "none".
     pub const NIL: Self = Self(0);
 
-    /// The UUID whose text spells these bits.
+    /// The UUID with these bits, in the order of its text.
     pub const fn from_bits(bits: u128) -> Self {
         Self(bits)
     }
 
-    /// The bits that the text spells.
+    /// The bits in the order of the text.
     pub const fn bits(self) -> u128 {
         self.0
     }

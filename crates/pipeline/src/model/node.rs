@@ -9,9 +9,9 @@ use types::Mac;
 /// How packets travel between Nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// All through tunnels.
+    /// Through tunnels between all Nodes.
     Encap,
-    /// All routed by the underlay.
+    /// Routed by the underlay between all Nodes.
     NoEncap,
     /// Routed within a subnet, through tunnels beyond.
     Hybrid,
@@ -22,9 +22,9 @@ pub enum Mode {
 /// Which parts of the pipeline are in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Features {
-    /// Services of Pods are balanced here, not by kube-proxy.
+    /// AntreaProxy balances Services for Pods, instead of kube-proxy.
     pub antrea_proxy: bool,
-    /// So are the host's, NodePorts and LoadBalancers.
+    /// AntreaProxy balances for the host too, and NodePorts and LoadBalancers.
     pub proxy_all: bool,
     /// Antrea's own policies with tiers, and statistics of rules.
     pub antrea_policy: bool,
@@ -36,37 +36,37 @@ impl Default for Features {
     }
 }
 
-/// What moves the packets.
+/// The datapath of Open vSwitch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Datapath {
-    /// The kernel's module: marks of the host's packets are seen.
+    /// The Linux kernel module: sees the marks of the host's packets.
     System,
-    /// ovs-vswitchd itself: they are not.
+    /// ovs-vswitchd in userspace: does not see marks.
     Netdev,
     /// The kernel of a Windows host, which has no marks.
     Windows,
 }
 
-/// One value for IPv4 and one for IPv6, as far as the cluster has them.
+/// One value per address family of the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Families<T> {
-    /// For IPv4.
+    /// Present if the cluster uses IPv4.
     pub v4: Option<T>,
-    /// For IPv6.
+    /// Present if the cluster uses IPv6.
     pub v6: Option<T>,
 }
 
 /// The addresses of a Node in one family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Address {
-    /// The Node's own, which tunnels go to.
+    /// The Node's own address, the remote end of its peers' tunnels.
     pub node: IpAddr,
-    /// The gateway's, the first of the Node's Pod subnet.
+    /// The gateway's address, the first of the Node's Pod subnet.
     pub gateway: IpAddr,
-    /// The source of SNATed Service connections: a second address of the Node's Pod subnet, so that its ports are not the
-    /// host's.
+    /// The source of SNATed Service connections: a second address of the Node's Pod subnet, so that its ports do not
+    /// conflict with the host's.
     pub snat: IpAddr,
-    /// The address that stands for the host's Services on the gateway.
+    /// Stands for NodePort addresses and for the host on the gateway.
     pub virtual_service: IpAddr,
     /// The source of a Pod's packets to itself.
     pub hairpin: IpAddr,
@@ -85,53 +85,58 @@ impl Address {
     pub const HAIRPIN6: Ipv6Addr = Ipv6Addr::new(0xfc01, 0, 0, 0, 0, 0, 0xaabb, 0xccde);
 }
 
-/// The host's end of the bridge.
+/// The host's interface on the bridge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gateway {
-    /// Its port.
+    /// OpenFlow port of the interface.
     pub port: Port,
-    /// Its Ethernet address.
+    /// MAC of the interface.
     pub mac: Mac,
 }
 
-/// The Node's way to the world, where that is a port of the bridge; the Node's own address is then on [`Port::LOCAL`].
+/// The Node's uplink, if it is a port of the bridge; the Node's own address is then on [`Port::LOCAL`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Uplink {
-    /// Its port.
+    /// OpenFlow port of the uplink.
     pub port: Port,
 }
 
-/// A Node, as its flows depend on it.
+/// Everything about this Node that its flows depend on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// How packets travel.
+    /// How packets travel between Nodes.
     pub mode: Mode,
-    /// What is in use.
+    /// The optional parts in use.
     pub features: Features,
-    /// What moves the packets.
+    /// The datapath of the bridge.
     pub datapath: Datapath,
-    /// The host's end.
+    /// The host's interface on the bridge.
     pub gateway: Gateway,
     /// The uplink, if it is on the bridge.
     pub uplink: Option<Uplink>,
-    /// The tunnel that is shared by all peers, and any that are a peer's own (IPsec).
+    /// The tunnel port shared by all peers first, then those of single peers (IPsec).
     pub tunnels: Vec<Port>,
-    /// Its addresses.
+    /// The configured UDP port of tunnels; the default ports are always guarded.
+    pub tunnel_port: Option<u16>,
+    /// The Node's addresses by family.
     pub addresses: Families<Address>,
     /// Further addresses of the host on which NodePorts listen.
     pub node_port_addresses: Vec<IpAddr>,
-    /// Addresses of Services, where kube-proxy balances them.
+    /// Cluster IP ranges, used with kube-proxy only.
     pub service_cidrs: Vec<IpNet>,
+    /// Whether another proxy on the host balances some Services: packets of Pods then return through the gateway with the
+    /// Pod's source.
+    pub host_balances: bool,
 }
 
-/// Another Node.
+/// One Pod subnet of another Node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer {
-    /// Its Pods' addresses.
+    /// The addresses of its Pods.
     pub pod_cidr: IpNet,
-    /// Its gateway.
+    /// The gateway's address in this subnet.
     pub gateway: IpAddr,
-    /// How it is reached.
+    /// How the subnet is reached.
     pub path: PeerPath,
 }
 
@@ -140,17 +145,17 @@ pub struct Peer {
 pub enum PeerPath {
     /// Through a tunnel to this address.
     Tunnel(IpAddr),
-    /// By the host's routes.
+    /// By routes of the host.
     Route,
 }
 
 /// A Pod on this Node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pod {
-    /// Its port.
+    /// OpenFlow port of the Pod's interface.
     pub port: Port,
-    /// Its Ethernet address.
+    /// MAC of the Pod's interface.
     pub mac: Mac,
-    /// Its addresses, at most one a family.
+    /// At most one address per family.
     pub addresses: Vec<IpAddr>,
 }

@@ -8,36 +8,36 @@ use openflow::port::Port;
 pub use types::control::{Direction, IpBlock, Ports};
 pub use types::meta::Protocol;
 
-/// What a rule says of what it matches.
+/// What happens to packets that a rule matches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RuleAction {
-    /// It passes.
+    /// The packet passes all policies of this direction.
     Allow,
-    /// It is dropped.
+    /// The packet is dropped silently.
     Drop,
-    /// It is refused: the client is told.
+    /// The packet is dropped, and the agent sends a TCP RST or ICMP error to the client.
     Reject,
     /// Rules of later tiers and Kubernetes policies decide.
     Pass,
 }
 
-/// Whose rule it is.
+/// The kind of policy that has the rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RuleKind {
-    /// A Kubernetes NetworkPolicy's: it can only allow.
+    /// A Kubernetes NetworkPolicy: its rules can only allow.
     Kubernetes,
-    /// An Antrea policy's in a tier before Kubernetes policies.
+    /// An Antrea policy in a tier before Kubernetes policies.
     Antrea {
-        /// The priority of its flows.
+        /// OpenFlow priority of the rule's flows.
         priority: u16,
-        /// What it says.
+        /// What happens to matched packets.
         action: RuleAction,
     },
-    /// An Antrea policy's in the baseline tier, after Kubernetes policies.
+    /// An Antrea policy in the baseline tier, after Kubernetes policies.
     Baseline {
-        /// The priority of its flows.
+        /// OpenFlow priority of the rule's flows.
         priority: u16,
-        /// What it says.
+        /// What happens to matched packets.
         action: RuleAction,
     },
 }
@@ -45,25 +45,25 @@ pub enum RuleKind {
 /// A Pod on this Node that a rule applies to.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Applied {
-    /// Its port.
+    /// OpenFlow port of the Pod, matched for ingress.
     pub port: Port,
-    /// Its addresses.
+    /// Addresses of the Pod, matched for egress.
     pub addresses: Vec<IpAddr>,
 }
 
-/// A rule.
+/// A rule of a policy, as this Node enforces it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// The number by which its flows find each other; no two live rules have the same.
+    /// `conj_id` of the rule's flows, unique among the rules in the switch.
     pub id: u32,
-    /// Which way it looks.
+    /// Whether the rule restricts connections to or from its Pods.
     pub direction: Direction,
-    /// Whose it is.
+    /// The kind of its policy.
     pub kind: RuleKind,
     /// The Pods that it applies to.
     pub applied_to: BTreeSet<Applied>,
-    /// The other ends; `None`: whatever they are.
+    /// The other ends; `None`: any.
     pub peers: Option<BTreeSet<IpBlock>>,
-    /// The ports; `None`: whatever they are, of whatever protocol.
+    /// The destination ports; `None`: any port of any protocol.
     pub ports: Option<BTreeSet<Ports>>,
 }

@@ -1,4 +1,4 @@
-//! Services, as a Node balances them.
+//! Services as AntreaProxy sees them: frontends, groups and endpoints.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,29 +7,29 @@ use ipnet::IpNet;
 
 use super::Protocol;
 
-/// Where a Service's connections can go.
+/// An address and port that a Service forwards to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Endpoint {
-    /// Its address.
+    /// Destination address after DNAT.
     pub address: IpAddr,
-    /// Its port.
+    /// Destination port after DNAT.
     pub port: u16,
-    /// Whether it is a Pod on this Node, which may be its own client.
+    /// Whether this is a Pod on this Node, which may be its own client (hairpin).
     pub is_local_pod: bool,
 }
 
-/// Endpoints of which one is chosen for each connection.
+/// Endpoints of which one is selected for each connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServiceGroup {
-    /// The number that flows know the group by.
+    /// OpenFlow id of the group.
     pub id: u32,
     /// The endpoints, at most [`ServiceGroup::MAX_ENDPOINTS`].
     pub endpoints: EndpointSet,
-    /// Whether the choice is remembered.
+    /// Whether the selected endpoint is learned (session affinity).
     pub affinity: bool,
 }
 
-/// Endpoints in order.
+/// Endpoints in the order of their buckets.
 pub type EndpointSet = BTreeSet<Endpoint>;
 
 impl ServiceGroup {
@@ -37,46 +37,46 @@ impl ServiceGroup {
     pub const MAX_ENDPOINTS: usize = 800;
 }
 
-/// What a client connects to.
+/// The address that a client connects to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FrontendKind {
-    /// A cluster IP.
+    /// The Service's cluster IP.
     ClusterIp(IpAddr),
-    /// A port of the Node, in one family.
+    /// A port on the NodePort addresses of one family.
     NodePort {
-        /// Whether of its IPv6 addresses.
+        /// Whether on the IPv6 addresses.
         ipv6: bool,
     },
-    /// A load balancer's address, or another external one.
+    /// A load balancer's address, or another external IP.
     External(IpAddr),
 }
 
 /// How long a client keeps its endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Affinity {
-    /// In seconds; the switch cannot count beyond 65535.
+    /// In seconds; the switch limits it to 65535.
     pub seconds: u32,
 }
 
-/// One way into a Service.
+/// An address and port at which a Service is reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frontend {
-    /// What the client connects to.
+    /// The address that the client connects to.
     pub kind: FrontendKind,
-    /// The protocol.
+    /// Protocol of the Service port.
     pub protocol: Protocol,
-    /// The port.
+    /// Destination port before DNAT.
     pub port: u16,
-    /// The group of endpoints; without one, nobody takes connections here.
+    /// The group of endpoints; `None` if there are none.
     pub group: Option<u32>,
-    /// Whether connections that no group takes are dropped, as there are endpoints elsewhere; otherwise they are refused.
+    /// Without endpoints: whether connections are dropped, as other Nodes have endpoints, or rejected.
     pub drops: bool,
-    /// Another group for clients within the cluster, which a policy of local endpoints does not bind.
+    /// Another group for clients in the cluster, which `externalTrafficPolicy: Local` does not restrict.
     pub in_cluster_group: Option<u32>,
-    /// Whether the client's address may be lost on the way to an endpoint on another Node.
+    /// Whether connections from outside get SNAT, so that the client's address is lost.
     pub snat: bool,
     /// How long a client keeps its endpoint.
     pub affinity: Option<Affinity>,
-    /// The clients that may use it; all without it.
+    /// `loadBalancerSourceRanges`; `None`: all clients.
     pub clients: Option<BTreeSet<IpNet>>,
 }

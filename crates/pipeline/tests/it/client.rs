@@ -1,4 +1,4 @@
-//! A controller that waits for each answer.
+//! An OpenFlow controller that waits for each reply.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -22,7 +22,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects, and asks for packets that flows send to the controller.
+    /// Connects, and enables packet-in messages.
     pub(crate) fn connect(ovs: &Ovs, bridge: &str) -> Self {
         let stream = UnixStream::connect(ovs.mgmt_socket(bridge)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -36,7 +36,7 @@ impl Client {
         client
     }
 
-    /// Sends messages that have no reply, and makes sure that none of them failed.
+    /// Sends messages that have no reply, and panics if one failed.
     pub(crate) fn done<'a>(&mut self, messages: impl IntoIterator<Item = &'a Message>) {
         let messages: Vec<_> = messages.into_iter().collect();
         let errors = self.send(messages.iter().copied());
@@ -44,7 +44,7 @@ impl Client {
         assert!(failed.is_empty(), "the switch refused:\n{}", failed.join("\n"));
     }
 
-    /// Sends messages that have no reply; gives the errors of those that failed, by their position.
+    /// Sends messages that have no reply; returns the errors by position.
     pub(crate) fn send<'a>(
         &mut self,
         messages: impl IntoIterator<Item = &'a Message>,
@@ -55,7 +55,7 @@ impl Client {
             self.last_xid += 1;
             message.encode(self.last_xid, &mut bytes).unwrap();
         }
-        // Both sides write at the same time: whoever waits for the other to read must not be us.
+        // Reads while writing, or both sides could wait for the other to read.
         let mut writer = self.stream.try_clone().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(move || writer.write_all(&bytes).unwrap());
@@ -79,7 +79,7 @@ impl Client {
         self.done(&[Message::FlowMod(Box::new(FlowMod::delete_all())), groups]);
     }
 
-    /// What flows have sent to the controller since the last call.
+    /// Packet-in messages since the last call.
     pub(crate) fn packet_ins(&mut self) -> Vec<PacketIn2> {
         self.done([]);
         std::mem::take(&mut self.packet_ins)
@@ -98,22 +98,20 @@ impl Client {
     }
 }
 
-/// Adds a flow.
 pub(crate) fn add(flow: &Flow) -> Message {
     Message::FlowMod(Box::new(FlowMod::add(flow.clone())))
 }
 
-/// Removes a flow.
+/// Matches the flow strictly, with its priority.
 pub(crate) fn remove(flow: &Flow) -> Message {
     Message::FlowMod(Box::new(FlowMod::delete_strict(flow)))
 }
 
-/// Adds a group, or puts it in the place of the one with its number.
+/// Adds a group, or replaces the one with its id.
 pub(crate) fn put_group(group: &Group) -> Message {
     Message::GroupMod(GroupMod::AddOrModify(group.clone()))
 }
 
-/// Removes a group.
 pub(crate) fn remove_group(id: u32) -> Message {
     Message::GroupMod(GroupMod::Delete(id))
 }

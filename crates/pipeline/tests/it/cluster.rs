@@ -1,16 +1,17 @@
-//! A Node with all there is on it, compiled as a whole.
+//! A Node with all its objects, compiled together.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use openflow::action::Action;
 use openflow::flow::Flow;
 use openflow::group::Group;
 use openflow::matching::Match;
 use pipeline::Pipeline;
-use pipeline::model::{Applied, Direction, Frontend, Node, Peer, Pod, Protocol, Rule, ServiceGroup};
+use pipeline::model::{Applied, Direction, Frontend, Node, Peer, PeerPath, Pod, Protocol, Rule, ServiceGroup};
 
-/// A Service: the ways into it, and the groups that they name.
+/// A Service: its frontends and their groups.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
     pub(crate) protocol: Protocol,
@@ -18,38 +19,43 @@ pub(crate) struct Service {
     pub(crate) groups: Vec<ServiceGroup>,
 }
 
-/// All that a Node has to know.
+/// All objects that a Node has flows for.
 #[derive(Clone, Debug)]
 pub(crate) struct Cluster {
     pub(crate) node: Node,
     pub(crate) pods: Vec<Pod>,
     pub(crate) peers: Vec<Peer>,
+    /// Further addresses of peers, by their tunnel address.
+    pub(crate) other_addresses: Vec<(IpAddr, IpAddr)>,
     pub(crate) services: Vec<Service>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) isolated: Vec<(Direction, Applied)>,
 }
 
-/// What makes two flows the same one to the switch.
+/// The identity of a flow in the switch.
 pub(crate) type Key = (u8, u16, Match);
 pub(crate) type Flows = BTreeMap<Key, Flow>;
 
 impl Cluster {
-    /// A Node where there is nothing yet.
+    /// A Node without Pods, peers, Services and rules.
     pub(crate) fn new(node: Node) -> Self {
-        let (pods, peers, services, rules, isolated) = Default::default();
-        Self { node, pods, peers, services, rules, isolated }
+        let (pods, peers, other_addresses, services, rules, isolated) = Default::default();
+        Self { node, pods, peers, other_addresses, services, rules, isolated }
     }
 
     pub(crate) fn pipeline(&self) -> Pipeline {
         Pipeline::new(self.node.clone())
     }
 
-    /// Every flow. Clauses of rules are joined; that two compilers want different things of one flow is an error.
+    /// Every flow, with clauses of rules merged. Panics if two compilers give one flow different actions.
     pub(crate) fn flows(&self) -> Flows {
         let compiler = self.pipeline();
         let mut flows = compiler.base();
         flows.extend(self.pods.iter().flat_map(|pod| compiler.pod(pod)));
         flows.extend(self.peers.iter().flat_map(|peer| compiler.peer(peer)));
+        for (addresses, subnets) in self.peer_nodes() {
+            flows.extend(compiler.peer_node(&addresses, &subnets));
+        }
         for service in &self.services {
             let endpoints = service.groups.iter().flat_map(|group| &group.endpoints);
             flows.extend(endpoints.flat_map(|endpoint| compiler.endpoint(service.protocol, endpoint)));
@@ -67,7 +73,22 @@ impl Cluster {
         merge(flows)
     }
 
-    /// Every group, by its number.
+    /// The tunnel peers, with their addresses and Pod subnets.
+    fn peer_nodes(&self) -> Vec<(BTreeSet<IpAddr>, Vec<Peer>)> {
+        let mut nodes: BTreeMap<IpAddr, Vec<Peer>> = BTreeMap::new();
+        for peer in &self.peers {
+            if let PeerPath::Tunnel(node) = peer.path {
+                nodes.entry(node).or_default().push(*peer);
+            }
+        }
+        let with_others = |(node, subnets)| {
+            let others = self.other_addresses.iter().filter(|(of, _)| *of == node).map(|(_, other)| *other);
+            (others.chain([node]).collect(), subnets)
+        };
+        nodes.into_iter().map(with_others).collect()
+    }
+
+    /// Every group, by its id.
     pub(crate) fn groups(&self) -> BTreeMap<u32, Group> {
         let groups = self.services.iter().flat_map(|service| &service.groups);
         groups.map(|group| (group.id, self.pipeline().group(group))).collect()
@@ -78,7 +99,7 @@ pub(crate) fn key(flow: &Flow) -> Key {
     (flow.table, flow.priority, flow.matches.clone())
 }
 
-/// Whether the flow is nothing but clauses of rules.
+/// Whether all actions of the flow are clauses of rules.
 pub(crate) fn is_clause(flow: &Flow) -> bool {
     !flow.actions.is_empty() && flow.actions.iter().all(|action| matches!(action, Action::Conjunction { .. }))
 }

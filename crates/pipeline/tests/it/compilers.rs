@@ -1,4 +1,4 @@
-//! What no reference document shows.
+//! Flows that no reference document shows.
 
 use std::net::IpAddr;
 
@@ -33,12 +33,14 @@ fn node() -> Node {
         gateway: Gateway { port: Port(2), mac: Mac([10, 0, 0, 0, 0, 1]) },
         uplink: None,
         tunnels: vec![Port(1)],
+        tunnel_port: None,
         addresses: Families {
             v4: Some(address("192.168.77.100", "10.10.0.1", "10.10.0.254", v4.0, v4.1, "10.10.0.0/24")),
             v6: Some(address("fd00:77::100", "fd00:10::1", "fd00:10::fffe", v6.0, v6.1, "fd00:10::/64")),
         },
         node_port_addresses: Vec::new(),
         service_cidrs: Vec::new(),
+        host_balances: false,
     }
 }
 
@@ -57,13 +59,13 @@ fn the_hosts_neighbour_solicitations_reach_the_responder() {
     let flows = in_table(Table::SpoofGuard, Pipeline::new(node()).base());
     assert_has(
         &flows,
-        "table=10, priority=210,icmp6,in_port=2,dl_src=0a:00:00:00:00:01,ipv6_src=fd00:10::1,icmp_type=135 \
-         actions=resubmit(,21)",
+        "table=10, priority=210,icmp6,in_port=2,dl_src=0a:00:00:00:00:01,ipv6_src=fd00:10::1,icmp_type=135,\
+         nd_sll=0a:00:00:00:00:01 actions=resubmit(,21)",
     );
 }
 
 #[test]
-fn sources_are_translated_whichever_tunnel_is_taken() {
+fn snat_applies_to_every_tunnel_port() {
     let pipeline = Pipeline::new(Node { tunnels: vec![Port(1), Port(7)], ..node() });
     let flows = in_table(Table::ServiceConntrackCommit, pipeline.base());
     for port in ["0x1", "0x7"] {
@@ -74,7 +76,7 @@ fn sources_are_translated_whichever_tunnel_is_taken() {
 }
 
 #[test]
-fn a_service_without_local_endpoints_refuses_clients_outside_only() {
+fn a_service_without_local_endpoints_rejects_external_clients_only() {
     let frontend = Frontend {
         kind: FrontendKind::NodePort { ipv6: false },
         protocol: Protocol::Tcp,
@@ -96,7 +98,7 @@ fn a_service_without_local_endpoints_refuses_clients_outside_only() {
 }
 
 #[test]
-fn nothing_comes_after_the_baseline() {
+fn pass_in_the_baseline_allows() {
     let pod = Applied { port: Port(3), addresses: vec!["10.10.0.2".parse().unwrap()] };
     let rule = Rule {
         id: 5,
@@ -111,7 +113,7 @@ fn nothing_comes_after_the_baseline() {
 }
 
 #[test]
-fn an_uplink_carries_pods_packets_only_where_they_travel_bare() {
+fn an_uplink_forwards_to_pods_only_in_modes_without_tunnels() {
     let classifier = |mode, antrea_proxy| {
         let features = Features { antrea_proxy, ..Features::default() };
         let uplink = Some(Uplink { port: Port(4) });

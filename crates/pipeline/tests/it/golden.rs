@@ -1,7 +1,7 @@
-//! The flows of the reference documents' scenarios are the documents' flows, but for what is listed with a reason.
+//! Our flows for the scenarios of the reference documents equal the documents' flows, except for listed differences.
 //!
-//! `UPDATE_GOLDEN=1 cargo test -p pipeline every_flow` writes our side anew. New lines come without a reason, which the tests then
-//! miss: whoever changes a flow has to say why.
+//! `UPDATE_GOLDEN=1 cargo test -p pipeline every_flow` updates our side. New lines have no reason, and the tests fail until one
+//! is added.
 
 mod file;
 mod scenario;
@@ -27,12 +27,12 @@ fn assert_none(complaints: &[String]) {
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
 }
 
-/// What an erratum is about.
+/// The subject of an erratum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// Flows that a document shows, or should.
+    /// Flows that a document shows or should show.
     Flow,
-    /// The same, and what the document shows is not even a flow.
+    /// The same, and the document's line is no valid flow.
     Syntax,
     /// Settled by the numbers of a scenario.
     Scenario,
@@ -40,7 +40,7 @@ enum Kind {
     Elsewhere,
     /// The host, not the switch.
     Host,
-    /// Words.
+    /// The prose of a document.
     Text,
 }
 
@@ -65,7 +65,7 @@ fn errata() -> BTreeMap<String, Kind> {
 }
 
 #[test]
-fn every_flow_of_a_document_is_ours_or_listed_and_nothing_else_is() {
+fn every_flow_equals_the_document_or_is_a_listed_difference() {
     let mut complaints = Vec::new();
     for name in DOCUMENTS {
         let text = read(name);
@@ -95,7 +95,7 @@ fn every_flow_of_a_document_is_ours_or_listed_and_nothing_else_is() {
 }
 
 #[test]
-fn every_difference_has_a_reason_and_is_one() {
+fn every_difference_has_a_reason_and_every_reason_a_difference() {
     let errata = errata();
     let mut used = BTreeSet::new();
     let mut complaints = Vec::new();
@@ -152,7 +152,7 @@ fn a_document_that_shows_all_tables_is_compared_in_all() {
 }
 
 #[test]
-fn an_update_of_what_is_right_changes_nothing() {
+fn an_update_of_current_files_changes_nothing() {
     for name in DOCUMENTS {
         let text = read(name);
         let updated = Golden::parse(&text).updated(scenario::compile);
@@ -163,7 +163,7 @@ fn an_update_of_what_is_right_changes_nothing() {
 }
 
 #[test]
-fn an_update_invents_no_reasons() {
+fn an_update_adds_no_reasons() {
     let text = "\
 mode: encap
 feature: none

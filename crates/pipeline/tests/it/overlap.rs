@@ -1,8 +1,7 @@
-//! Every variant of the pipeline, full of everything, in a switch that refuses flows whose order would matter.
+//! Every variant of the pipeline, with objects of every kind, in a switch that rejects overlapping flows.
 //!
-//! Two flows of one table and priority that both match a packet are an accident waiting for its install order. The
-//! switch is asked about each flow (CHECK_OVERLAP); which pairs it means is computed here, and each must be on the
-//! allow-list.
+//! If two flows of one table and priority match a packet, the order of installation decides. The switch checks each flow
+//! (CHECK_OVERLAP); the test computes the overlapping pairs, and each must be on the allow-list.
 
 mod everything;
 
@@ -19,7 +18,6 @@ use testkit::Ovs;
 use crate::client::{Client, add, put_group};
 use crate::cluster::is_clause;
 
-/// An overlap that may stay.
 struct Allowed {
     why: &'static str,
     is: fn(&Flow, &Flow) -> bool,
@@ -81,7 +79,7 @@ fn is_policy(flow: &Flow) -> bool {
 /// The conditions of a match.
 type Conditions = Vec<(Field, u128, u128)>;
 
-/// Whether a packet can meet both.
+/// Whether a packet can match both.
 fn overlap(a: &Conditions, b: &Conditions) -> bool {
     let disjoint = |(field, value, mask): &(Field, u128, u128)| {
         b.iter().any(|(f, other, other_mask)| f == field && (value ^ other) & mask & other_mask != 0)
@@ -97,7 +95,7 @@ struct Variant {
     groups: Vec<Group>,
 }
 
-/// Every variant.
+/// All variants of the pipeline.
 static VARIANTS: LazyLock<Vec<Variant>> = LazyLock::new(|| {
     let mut variants = Vec::new();
     for mode in [Mode::Encap, Mode::NoEncap, Mode::Hybrid, Mode::NetworkPolicyOnly] {
@@ -140,7 +138,7 @@ fn no_flow_depends_on_the_order_of_installation_beyond_the_allow_list() {
             }
             let neighbours = (0..i).rev().take_while(|j| place(&flows[*j]) == place(flow));
             let overlapping: Vec<_> = neighbours.filter(|j| overlap(&conditions[i], &conditions[*j])).collect();
-            // What was refused is not there to overlap with.
+            // A rejected flow is not installed, so it cannot overlap.
             let there = overlapping.iter().any(|j| !refused.contains_key(j));
             assert_eq!(error.is_some(), there, "{variant}: the switch sees it otherwise: {flow}");
             for other in overlapping.iter().map(|j| &flows[*j]) {
@@ -162,7 +160,7 @@ fn every_flow_and_group_is_accepted_as_text_too() {
     let ovs = Ovs::start().unwrap();
     ovs.add_bridge("br-int").unwrap();
     let lines = |items: Vec<String>| items.into_iter().map(|item| item + "\n").collect::<String>();
-    // The text of a flow does not depend on the variant: some of them will do.
+    // The text of a flow does not depend on the variant: a few are enough.
     for Variant { name: variant, flows, groups, .. } in VARIANTS.iter().step_by(11) {
         let count = flows.len();
         let groups = lines(groups.iter().map(ToString::to_string).collect());
@@ -179,7 +177,7 @@ fn every_flow_and_group_is_accepted_as_text_too() {
 }
 
 #[test]
-fn every_table_that_a_packet_is_sent_to_is_in_use_and_has_an_answer() {
+fn every_resubmit_target_is_in_use_and_has_a_miss_flow() {
     for Variant { name: variant, layout, flows, groups } in VARIANTS.iter() {
         let known: Vec<u8> = layout.tables().map(Table::id).collect();
         let in_groups = groups.iter().flat_map(|group| &group.buckets).map(|bucket| &bucket.actions);
@@ -194,14 +192,14 @@ fn every_table_that_a_packet_is_sent_to_is_in_use_and_has_an_answer() {
         }
         for table in layout.tables() {
             let miss = flows.iter().any(|flow| (flow.table, flow.priority) == (table.id(), 0));
-            // What is no IP packet has been answered before, and the classifier of Services only adds a mark.
+            // Non-IP packets have been answered before, and ServiceClassifier only sets a mark.
             let answered = miss || matches!(table, Table::Conntrack | Table::ServiceClassifier);
             assert!(answered, "{variant}: {} has no flow for what nothing else matches", table.name());
         }
     }
 }
 
-/// The table where an action goes on.
+/// The table where an action continues.
 fn target(action: &Action) -> Option<u8> {
     match action {
         Action::Resubmit { table, .. } => *table,

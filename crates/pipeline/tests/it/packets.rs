@@ -1,13 +1,14 @@
 //! Packets through a real switch with real connection tracking.
 //!
 //! A test has a [`world::World`]: one Node's bridge on the dummy datapath. It sends frames as a Pod, the host, another
-//! Node or a client outside would, and says what must come out, where, and with which addresses. What a frame causes is
-//! known for certain when a second one, sent after it by the same port, has come out: nothing is waited for that does not
-//! come.
+//! Node or an external client, and asserts the output port and the addresses. All output of a frame has arrived when the
+//! output of a second frame from the same port has: no test waits for the absence of a packet.
 
 mod accepted;
+mod foreign_tunnels;
 mod fragments;
 mod frame;
+mod hostile;
 mod ipv6;
 mod kernel;
 mod neighbours;
@@ -16,6 +17,7 @@ mod pods;
 mod policies;
 mod sctp;
 mod services;
+mod spoofed;
 mod switch;
 mod tiers;
 mod trips;

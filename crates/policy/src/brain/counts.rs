@@ -1,11 +1,11 @@
-//! How often something is there.
+//! Reference counts by id.
 
 use std::marker::PhantomData;
 
 use selector::Id;
 use smallvec::SmallVec;
 
-/// Ids with how often each is there, sorted; most are a few.
+/// A multiset of ids, sorted; most have few.
 #[derive(Clone, Debug)]
 pub(super) struct Counts<I> {
     counts: SmallVec<[(u32, u32); 2]>,
@@ -19,7 +19,7 @@ impl<I> Default for Counts<I> {
 }
 
 impl<I: Id> Counts<I> {
-    /// Counts one more; whether it is the first.
+    /// Counts one more. Returns whether it is the first.
     pub(super) fn add(&mut self, id: I) -> bool {
         match self.find(id) {
             Ok(place) => {
@@ -33,7 +33,7 @@ impl<I: Id> Counts<I> {
         }
     }
 
-    /// Counts one less; whether it was the last.
+    /// Counts one less. Returns whether it was the last.
     pub(super) fn sub(&mut self, id: I) -> bool {
         let Ok(place) = self.find(id) else { return false };
         self.counts[place].1 -= 1;

@@ -1,3 +1,4 @@
 mod behaviour;
 mod churn;
+pub(super) mod objects;
 mod world;

@@ -95,11 +95,11 @@ fn both_selectors_together_mean_those_pods_of_those_namespaces() {
 }
 
 #[test]
-fn an_empty_list_of_peers_means_anyone_and_one_that_selects_nobody_nobody() {
+fn an_empty_list_of_peers_allows_all_and_a_selector_without_pods_none() {
     let rules = compute(&cluster(ingress(vec![], vec![]))).rules;
     assert_eq!(rules.iter().map(|r| r.peers.is_none()).collect::<Vec<_>>(), [true]);
-    let nobody = PolicyPeer { pod_selector: Some(selecting("app=none")), ..PolicyPeer::default() };
-    let rules = compute(&cluster(ingress(vec![nobody], vec![]))).rules;
+    let none = PolicyPeer { pod_selector: Some(selecting("app=none")), ..PolicyPeer::default() };
+    let rules = compute(&cluster(ingress(vec![none], vec![]))).rules;
     assert_eq!(rules.iter().map(|r| r.peers.clone()).collect::<Vec<_>>(), [Some(BTreeSet::new())]);
 }
 
@@ -136,7 +136,7 @@ fn a_named_port_of_a_pod_within_a_range_of_addresses_is_known_by_its_name() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_named_and_allows_nothing() {
+fn invalid_fields_are_reported_and_allow_nothing() {
     let block = types::network_policy::IpBlock { cidr: "10.0.0.0/40".to_owned(), ..Default::default() };
     let peer = PolicyPeer { ip_block: Some(block), ..PolicyPeer::default() };
     let port = PolicyPort { port: Some(IntOrString::Int(70000)), ..PolicyPort::default() };
@@ -146,7 +146,7 @@ fn what_cannot_be_understood_is_named_and_allows_nothing() {
         errors,
         [
             "NetworkPolicy a/policy: spec.ingress[0].ports[0].port: needs a number from 1 to 65535, or a name",
-            "NetworkPolicy a/policy: spec.ingress[0].from[0].ipBlock.cidr: `10.0.0.0/40` is not a range of addresses such as 10.0.0.0/8",
+            "NetworkPolicy a/policy: spec.ingress[0].from[0].ipBlock.cidr: `10.0.0.0/40` is not a CIDR such as 10.0.0.0/8",
         ]
     );
     assert!(computed.rules.is_empty());
@@ -154,7 +154,7 @@ fn what_cannot_be_understood_is_named_and_allows_nothing() {
 }
 
 #[test]
-fn pods_on_the_node_s_network_or_at_their_end_are_nobody() {
+fn host_network_and_terminated_pods_are_not_selected() {
     let mut cluster = cluster(NetworkPolicy::default());
     for (n, change) in
         [|pod: &mut Pod| pod.spec.host_network = true, |pod: &mut Pod| pod.status.phase = "Failed".to_owned()]
@@ -169,17 +169,17 @@ fn pods_on_the_node_s_network_or_at_their_end_are_nobody() {
 }
 
 #[test]
-fn an_unknown_protocol_is_named_and_the_other_ports_count() {
+fn an_unknown_protocol_is_reported_and_other_ports_apply() {
     let odd = PolicyPort { protocol: WrittenProtocol::Other("ICMP".to_owned()), ..PolicyPort::default() };
     let http = PolicyPort { port: Some(IntOrString::Int(80)), ..PolicyPort::default() };
     let computed = compute(&cluster(ingress(vec![], vec![odd, http])));
-    let expected = "NetworkPolicy a/policy: spec.ingress[0].ports[0].protocol: `ICMP` is none of TCP, UDP, SCTP";
+    let expected = "NetworkPolicy a/policy: spec.ingress[0].ports[0].protocol: `ICMP` is not TCP, UDP or SCTP";
     assert_eq!(computed.errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
     assert_eq!(computed.rules.iter().map(|rule| rule.ports.as_ref().unwrap().len()).collect::<Vec<_>>(), [1]);
 }
 
 #[test]
-fn what_a_policy_may_mean_it_isolates_and_allows_nothing() {
+fn an_invalid_selector_or_type_isolates_and_allows_nothing() {
     let mut policy = ingress(vec![], vec![]);
     let like = LabelRequirement { key: "tier".to_owned(), operator: "Like".to_owned(), values: vec![] };
     policy.spec.pod_selector.match_expressions = vec![like];
@@ -195,7 +195,7 @@ fn what_a_policy_may_mean_it_isolates_and_allows_nothing() {
 }
 
 #[test]
-fn what_is_not_known_is_named_and_allows_nothing() {
+fn unknown_fields_are_reported_and_allow_nothing() {
     let unknown = || UnknownFields(["mood".to_owned()].into());
     let db = || PolicyPeer { pod_selector: Some(selecting("app=db")), ..PolicyPeer::default() };
     let odd = PolicyPeer { unknown: unknown(), ..db() };

@@ -1,4 +1,4 @@
-//! What clients connect to, and who may.
+//! Frontends, and the clients that may use them.
 
 use types::service::LoadBalancerIngress;
 
@@ -15,7 +15,7 @@ fn load_balancer(ips: &[&str]) -> Service {
     service
 }
 
-/// The external addresses of a family, with who may use them.
+/// The external addresses of a family, with the clients that may use them.
 fn external(computed: &Computed, ipv6: bool) -> Vec<(String, Option<String>)> {
     let ports = computed.ports.iter().filter(|port| port.ipv6 == ipv6);
     let clients = |nets: &BTreeSet<IpNet>| nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
@@ -27,7 +27,7 @@ fn external(computed: &Computed, ipv6: bool) -> Vec<(String, Option<String>)> {
 }
 
 #[test]
-fn traffic_policies_bind_the_frontends_that_they_are_about() {
+fn a_traffic_policy_applies_to_its_frontends_only() {
     let mut service = load_balancer(&["192.168.3.1"]);
     service.spec.external_traffic_policy = "Local".to_owned();
     let (cluster, external) = ("10.96.0.1".parse().unwrap(), "192.168.3.1".parse().unwrap());
@@ -46,7 +46,7 @@ fn traffic_policies_bind_the_frontends_that_they_are_about() {
 }
 
 #[test]
-fn load_balancers_that_end_connections_themselves_or_are_not_ours_get_no_way_in() {
+fn proxying_and_unserved_load_balancers_get_no_frontend() {
     let mut service = load_balancer(&["192.168.3.1", "192.168.3.2", "192.168.3.3"]);
     service.status.load_balancer.ingress[0].ip_mode = Some("Proxy".to_owned());
     service.status.load_balancer.ingress[1].ip_mode = Some("VIP".to_owned());
@@ -55,13 +55,13 @@ fn load_balancers_that_end_connections_themselves_or_are_not_ours_get_no_way_in(
     let serving = Serving { load_balancers: false, ..Serving::default() };
     let computed = compute(&service, [], &Viewpoint { node: "node1", zone: None, serving: &serving });
     assert_eq!(addresses(&computed), Vec::<String>::new());
-    // And while it is of another type, what is left of its status means nothing.
+    // The status of an earlier type has no effect.
     service.spec.kind = "NodePort".to_owned();
     assert_eq!(addresses(&from_node1(&service, &[])), Vec::<String>::new());
 }
 
 #[test]
-fn source_ranges_are_about_the_load_balancers_addresses_only() {
+fn source_ranges_apply_to_the_load_balancers_addresses_only() {
     let mut service = load_balancer(&["192.168.3.1", "fd00:3::1"]);
     service.spec.external_ips = vec!["192.168.4.1".to_owned()];
     service.spec.load_balancer_source_ranges = vec!["203.0.113.7/24".to_owned(), " 10.0.0.0/8".to_owned()];
@@ -84,13 +84,13 @@ fn an_address_that_is_also_the_load_balancers_keeps_its_ranges() {
 }
 
 #[test]
-fn a_range_that_cannot_be_read_lets_nobody_in_and_is_named() {
+fn an_invalid_source_range_is_reported_and_allows_no_client() {
     let mut service = load_balancer(&["192.168.3.1"]);
     service.spec.load_balancer_source_ranges = vec!["10.0.0.0/33".to_owned()];
     let computed = from_node1(&service, &[]);
     assert_eq!(external(&computed, false), [("192.168.3.1".to_owned(), Some(String::new()))]);
     let errors: Vec<String> = computed.errors.iter().map(ToString::to_string).collect();
-    let expected = "Service default/web: spec.loadBalancerSourceRanges[0]: `10.0.0.0/33` is not a range of addresses, \
-        as 10.0.0.0/8 is";
+    let expected = "Service default/web: spec.loadBalancerSourceRanges[0]: `10.0.0.0/33` is not a range of addresses such as \
+        10.0.0.0/8";
     assert_eq!(errors, [expected]);
 }

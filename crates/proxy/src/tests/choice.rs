@@ -1,4 +1,4 @@
-//! Which endpoints get connections.
+//! Tests of the selection of endpoints.
 
 use types::service::{EndpointConditions, EndpointHints, Hint};
 
@@ -6,7 +6,7 @@ use super::*;
 
 const THREE: [&str; 3] = ["10.0.0.1", "10.0.1.1", "10.0.2.1"];
 
-/// The last octet but one of the endpoints: 0 is on this Node.
+/// The third octet of the endpoints' addresses: 0 is on this Node.
 fn of(endpoints: &[Endpoint]) -> Vec<u8> {
     let octet = |endpoint: &Endpoint| match endpoint.address {
         IpAddr::V4(ip) => ip.octets()[2],
@@ -15,7 +15,7 @@ fn of(endpoints: &[Endpoint]) -> Vec<u8> {
     endpoints.iter().map(octet).collect()
 }
 
-/// `R`eady, `E`nding but serving, `G`one: ending and not serving, `N`ot ready.
+/// `R`eady, `E`nding (terminating but serving), `G`one (terminating and not serving), `N`ot ready.
 fn conditions(slice: &mut EndpointSlice, written: &str) {
     for (endpoint, condition) in slice.endpoints.iter_mut().zip(written.chars()) {
         let (ready, serving, terminating) = match condition {
@@ -30,7 +30,7 @@ fn conditions(slice: &mut EndpointSlice, written: &str) {
 }
 
 #[test]
-fn ready_endpoints_are_used_and_those_about_to_end_while_there_are_no_others() {
+fn terminating_endpoints_are_used_only_while_none_is_ready() {
     let mut service = service("NodePort");
     service.spec.external_traffic_policy = "Local".to_owned();
     // The first is on this Node.
@@ -56,7 +56,7 @@ fn ready_endpoints_are_used_and_those_about_to_end_while_there_are_no_others() {
 }
 
 #[test]
-fn whoever_answers_may_keep_the_connections_that_it_has() {
+fn serving_endpoints_may_keep_their_connections() {
     let serving = |service: &Service, slice: &EndpointSlice| -> Vec<String> {
         port(service, std::slice::from_ref(slice)).serving.iter().map(ToString::to_string).collect()
     };
@@ -75,13 +75,13 @@ fn whoever_answers_may_keep_the_connections_that_it_has() {
 }
 
 #[test]
-fn what_is_not_said_of_an_endpoint_counts_as_ready() {
-    // publishNotReadyAddresses needs nothing here: the slices of such a Service say that all are ready.
+fn missing_conditions_count_as_ready() {
+    // publishNotReadyAddresses needs no code here: in the slices of such a Service all endpoints are ready.
     assert_eq!(of(&port(&service("ClusterIP"), &[slice("IPv4", &THREE)]).endpoints), [0, 1, 2]);
 }
 
 #[test]
-fn nobody_asks_for_endpoints_of_this_node_without_a_policy_that_does() {
+fn local_endpoints_are_computed_only_for_policy_local() {
     let port = port(&service("NodePort"), &[slice("IPv4", &THREE)]);
     assert_eq!((of(&port.endpoints), of(&port.local_endpoints)), (vec![0, 1, 2], vec![]));
     let mut internal = service("ClusterIP");
@@ -92,7 +92,7 @@ fn nobody_asks_for_endpoints_of_this_node_without_a_policy_that_does() {
 }
 
 #[test]
-fn an_endpoint_in_two_slices_is_one_in_its_better_condition() {
+fn an_endpoint_in_two_slices_counts_once_in_its_better_condition() {
     let (mut old, new) = (slice("IPv4", &THREE[..1]), slice("IPv4", &THREE[..1]));
     conditions(&mut old, "E");
     for slices in [[old.clone(), new.clone()], [new, old]] {
@@ -102,7 +102,7 @@ fn an_endpoint_in_two_slices_is_one_in_its_better_condition() {
 }
 
 #[test]
-fn a_slice_that_says_no_port_or_another_protocol_has_no_endpoints_for_it() {
+fn a_slice_without_the_port_or_with_another_protocol_has_no_endpoints_for_it() {
     let mut slice = slice("IPv4", &THREE);
     slice.ports[0].port = None;
     assert_eq!(of(&port(&service("ClusterIP"), &[slice.clone()]).endpoints), []);
@@ -121,8 +121,8 @@ fn hinted(hints: [(&str, &str); 3]) -> EndpointSlice {
 }
 
 #[test]
-fn hints_count_if_all_have_them_and_one_is_for_us() {
-    // This is node1, in zone a. Whoever writes slices turns trafficDistribution into these.
+fn hints_count_if_every_endpoint_has_them_and_one_is_for_this_node() {
+    // This is node1, in zone a. The EndpointSlice controller translates trafficDistribution into these hints.
     for (what, hints, chosen) in [
         ("zones", [("b", ""), ("a", ""), ("a", "")], &[1, 2][..]),
         ("no zone is ours", [("b", ""), ("c", ""), ("d", "")], &[0, 1, 2]),
@@ -136,14 +136,14 @@ fn hints_count_if_all_have_them_and_one_is_for_us() {
 }
 
 #[test]
-fn hints_say_nothing_to_a_node_in_no_zone_or_about_endpoints_that_are_not_ready_or_to_policy_local() {
+fn hints_have_no_effect_on_a_node_without_a_zone_on_unready_endpoints_and_on_policy_local() {
     let hints = [("b", ""), ("a", ""), ("a", "")];
     let serving = Serving::default();
     let unplaced = Viewpoint { node: "node1", zone: None, serving: &serving };
     let slices = [hinted(hints)];
     let nowhere = compute(&service("ClusterIP"), &slices, &unplaced).ports.pop_first().unwrap();
     assert_eq!(of(&nowhere.endpoints), [0, 1, 2]);
-    // The only ones for our zone are not ready: any other is better.
+    // The only endpoints for this zone are not ready, so any other is used.
     let mut slice = hinted(hints);
     conditions(&mut slice, "RNN");
     assert_eq!(of(&port(&service("ClusterIP"), &[slice]).endpoints), [0]);

@@ -44,7 +44,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn an_index_knows_what_matches_and_forgets_what_nobody_uses(steps in vec(step(), 1..60)) {
+    fn an_index_knows_all_matches_and_removes_unused_entries(steps in vec(step(), 1..60)) {
         let mut index = Index::default();
         let mut sets: Vec<(LabelsId, Labels)> = vec![];
         let mut selectors: Vec<(SelectorId, Selector)> = vec![];

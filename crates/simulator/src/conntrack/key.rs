@@ -1,4 +1,4 @@
-//! What tells a connection from another.
+//! The identity of a connection.
 
 use std::net::IpAddr;
 
@@ -37,7 +37,7 @@ impl Key {
     pub(super) fn of(packet: &Packet, zone: u16) -> Option<Extracted> {
         let layout = packet.layout();
         let (src, dst) = (packet.src()?, packet.dst()?);
-        // Where the transport's header is cut off or wrong there is nothing to track.
+        // A packet with a truncated or invalid transport header cannot be tracked.
         let whole = layout.transport != Transport::None || !has_header(layout);
         if layout.frag != 0 || layout.l4.is_none() || !whole || !packet.checksums_hold() {
             return None;
@@ -54,7 +54,7 @@ impl Key {
             let inner = (packet.quoted_address(&quoted, 0)?, packet.quoted_address(&quoted, 1)?);
             let v6 = quoted.net == Net::V6;
             let inner_segment = packet.quoted_segment(&quoted);
-            // Over IPv4 eight bytes are enough, over IPv6 the headers have to be whole.
+            // IPv4 needs eight bytes of the quoted header, IPv6 the complete header.
             let least = match (v6, quoted.proto) {
                 (true, ip_proto::TCP) => 20,
                 _ => 8,
@@ -117,7 +117,7 @@ impl Key {
         }
     }
 
-    /// Seen from the other side.
+    /// The key of the opposite direction.
     pub(super) fn reversed(self) -> Key {
         Key { src: self.dst, dst: self.src, ..self }
     }
@@ -161,7 +161,7 @@ fn is_error(layout: &Layout, kind: u8) -> bool {
     }
 }
 
-/// The type that answers a type of ICMP.
+/// The ICMP type of replies to this type.
 fn answer_of(v6: bool, kind: u8) -> Option<u8> {
     match (v6, kind) {
         (false, 8) => Some(0),

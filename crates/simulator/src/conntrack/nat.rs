@@ -1,4 +1,4 @@
-//! Address translation: the choice of a tuple, and the rewriting of packets.
+//! NAT: the selection of a tuple, and the rewriting of packets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,7 +10,7 @@ use super::{Conn, Conntrack, CtState, Remembered};
 use crate::packet::{Packet, Transport};
 use crate::tables::Time;
 
-/// Ports that a client's port is replaced by are of the same kind as the port.
+/// The range of ports that may replace a client's port, as in the switch.
 fn range_like(port: u16) -> (u16, u16) {
     match port {
         0..512 => (1, 511),
@@ -20,17 +20,16 @@ fn range_like(port: u16) -> (u16, u16) {
 }
 
 impl Conntrack {
-    /// The tuple of the answers to a translated connection; none if all that are allowed are taken.
+    /// The tuple of replies to a translated connection; `None` if all allowed tuples are in use.
     ///
-    /// The client's port stays if it can. Where only the destination is translated and the result is taken, the client's
-    /// port gives way.
+    /// The client's port is kept if possible. With DNAT only, and the resulting tuple in use, the client's port is changed.
     pub(super) fn choose(&self, now: Time, key: &Key, nat: &Nat) -> Option<Key> {
         let mut reply = key.reversed();
         let given = nat.address.filter(|address| !address.is_unspecified());
         match nat.side {
             Some(NatSide::Src) => reply.dst.address = given.unwrap_or(key.src.address),
             Some(NatSide::Dst) => reply.src.address = given.unwrap_or(key.dst.address),
-            // The switch leaves a hole here: the answer is expected from nobody.
+            // As in the switch: the reply is expected from the unspecified address.
             None => reply.src.address = unspecified(key.src.address),
         }
         if !key.has_ports() {
@@ -90,9 +89,9 @@ impl Conn {
         }
     }
 
-    /// Gives a packet the addresses and ports that the receiver knows.
+    /// Rewrites the addresses and ports of a packet for its receiver.
     pub(super) fn translate(&self, packet: &mut Packet, state: &mut CtState, reply: bool, related: bool) {
-        // Packets of the one direction look like answers to the tuple of the other.
+        // Packets of one direction match replies to the tuple of the other.
         let (key, side) = match (reply, self.nat) {
             (false, side) => (&self.reply_key, side),
             (true, Some(NatSide::Src)) => (&self.key, Some(NatSide::Dst)),
@@ -111,7 +110,7 @@ impl Conn {
             }
         }
         if related {
-            // What the error quotes goes the other way.
+            // The quoted packet is in the opposite direction.
             let Some(quoted) = packet.quoted() else { return };
             let address = match side {
                 NatSide::Src => (1, key.dst.address),

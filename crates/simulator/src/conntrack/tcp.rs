@@ -1,4 +1,4 @@
-//! TCP: which segments fit the windows that both sides have announced, and how a connection begins and ends.
+//! TCP: the windows that both sides have announced, and the states of a connection.
 //!
 //! The rules are those of Guido van Rooij's "Real stateful TCP packet filtering in IP Filter", with the allowances that
 //! Open vSwitch makes for connections picked up in the middle.
@@ -23,7 +23,7 @@ const CLOSING_TIMEOUT: u64 = 15 * 60;
 const BOTH_CLOSING_TIMEOUT: u64 = 45;
 const CLOSED_TIMEOUT: u64 = 30;
 
-/// How far one side has come.
+/// State of one side.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 enum Stage {
     #[default]
@@ -38,7 +38,7 @@ enum Stage {
 /// By how many bits a side shifts the windows it announces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Scale {
-    /// It did not offer to.
+    /// It did not offer window scaling.
     Unscaled,
     Known(u8),
     /// Its SYN was not seen.
@@ -63,7 +63,7 @@ pub(super) struct Tcp {
     sides: [Side; 2],
 }
 
-/// The parts of a segment that count.
+/// The relevant parts of a segment.
 struct Seen {
     flags: u16,
     seq: u32,
@@ -93,7 +93,7 @@ impl Seen {
         self.flags & flags != 0
     }
 
-    /// Flags that no one sends together.
+    /// Invalid combinations of flags.
     fn is_nonsense(&self) -> bool {
         let both_ends = self.has(SYN) && self.has(RST | FIN);
         let nothing = !self.has(SYN | ACK | RST);
@@ -127,7 +127,7 @@ fn window_scale(mut options: &[u8]) -> Option<u8> {
     scale
 }
 
-/// Whether `a` is not before `b`, around the corner of the numbers.
+/// Whether `a` is not before `b`, modulo 2^32.
 fn reached(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() >= 0
 }
@@ -137,7 +137,7 @@ fn unscaled(window: u16, scale: u8) -> u16 {
 }
 
 impl Tcp {
-    /// The connection that a segment opens; none if it may not.
+    /// The connection that a segment opens; `None` if it may not open one.
     pub(super) fn opened_by(packet: &Packet) -> Option<Tcp> {
         let seen = Seen::in_packet(packet)?;
         if seen.is_nonsense() || (seen.has(SYN) && seen.has(ACK)) {
@@ -155,7 +155,7 @@ impl Tcp {
         Some(Tcp { sides: [opener, other] })
     }
 
-    /// What a segment does to the connection, and for how many seconds it keeps it alive.
+    /// Updates the connection by a segment; returns the new timeout in seconds.
     pub(super) fn update(&mut self, packet: &Packet, reply: bool) -> (Update, Option<u64>) {
         let Some(mut seen) = Seen::in_packet(packet) else { return (Update::Invalid, None) };
         let [opener, other] = &mut self.sides;
@@ -190,7 +190,7 @@ impl Tcp {
                         (src_scale, dst_scale) = (own, scale);
                         seen.window = unscaled(seen.window, own);
                     }
-                    // Both have to scale, or none does.
+                    // Scaling applies only if both sides offer it.
                     None => {
                         (src.scale, dst.scale) = (Scale::Unscaled, Scale::Unscaled);
                         dst.window = dst.window.wrapping_shl(u32::from(scale));
@@ -250,7 +250,7 @@ impl Tcp {
         if seen.has(RST) {
             (src.stage, dst.stage) = (Stage::Reset, Stage::Reset);
         }
-        // A segment that was let pass by way of exception keeps nothing alive.
+        // A segment that passed by exception does not refresh the timeout.
         (Update::Valid, fits.then(|| timeout(src.stage.min(dst.stage), src.stage.max(dst.stage))))
     }
 }

@@ -49,7 +49,7 @@ const EST_REPLY: CtState = EST.union(CtState::REPLY);
 const INVALID: CtState = CtState::INVALID.union(CtState::TRACKED);
 
 #[test]
-fn a_connection_is_new_until_it_is_answered() {
+fn a_connection_is_new_until_the_first_reply() {
     let mut lab = Lab::new();
     assert_eq!(lab.commit(packet(UDP)), NEW);
     assert_eq!(lab.commit(packet(UDP)), NEW);
@@ -60,7 +60,7 @@ fn a_connection_is_new_until_it_is_answered() {
 }
 
 #[test]
-fn nothing_is_remembered_without_a_commit_and_zones_are_apart() {
+fn connections_need_a_commit_and_belong_to_one_zone() {
     let mut lab = Lab::new();
     assert_eq!(lab.track(&mut packet(UDP), &Request::default()).state, NEW);
     assert_eq!(lab.commit(packet(UDP_BACK)), NEW);
@@ -85,7 +85,7 @@ fn a_tcp_connection_opens_closes_and_opens_again() {
 }
 
 #[test]
-fn segments_that_do_not_fit_are_invalid() {
+fn segments_outside_the_window_are_invalid() {
     let mut lab = Lab::new();
     assert_eq!(lab.commit(tcp(true, SYN | ACK, 500, 101, 0)), INVALID, "an answer to nothing");
     assert_eq!(lab.commit(tcp(false, SYN | FIN, 100, 0, 0)), INVALID);
@@ -102,7 +102,7 @@ fn segments_that_do_not_fit_are_invalid() {
 }
 
 #[test]
-fn icmp_is_asked_and_answered() {
+fn an_icmp_echo_and_its_reply_are_one_connection() {
     let mut lab = Lab::new();
     let echo = packet("icmp,nw_src=10.0.0.1,nw_dst=10.0.0.2,icmp_type=8");
     let answer = packet("icmp,nw_src=10.0.0.2,nw_dst=10.0.0.1,icmp_type=0");
@@ -124,7 +124,7 @@ fn an_error_belongs_to_the_connection_it_quotes() {
 }
 
 #[test]
-fn a_forced_commit_turns_the_connection_around() {
+fn a_forced_commit_reverses_the_connection() {
     let mut lab = Lab::new();
     lab.commit(packet(UDP));
     let force = Request { commit: true, force: true, ..Request::default() };
@@ -144,7 +144,7 @@ fn mark_and_label_are_written_bit_by_bit() {
 }
 
 #[test]
-fn a_source_port_gives_way_only_when_it_is_taken() {
+fn a_source_port_changes_only_if_it_is_in_use() {
     let mut lab = Lab::new();
     let snat =
         |address: &str| Nat { side: Some(NatSide::Src), address: Some(address.parse().unwrap()), ..Nat::default() };

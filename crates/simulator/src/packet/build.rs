@@ -1,4 +1,4 @@
-//! Frames from their parts, with right lengths and checksums.
+//! Builds frames with correct lengths and checksums.
 
 use std::net::IpAddr;
 
@@ -7,41 +7,41 @@ use openflow::matching::{eth_type, ip_proto};
 
 use super::{Net, Packet, Transport};
 
-/// What an IP packet carries.
+/// Payload of an IP packet.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Segment {
-    /// TCP.
+    /// TCP with a header of 20 bytes.
     Tcp(TcpSegment),
-    /// UDP.
+    /// UDP with header and payload.
     Udp {
-        /// Source port.
+        /// Source port (host byte order).
         src: u16,
-        /// Destination port.
+        /// Destination port (host byte order).
         dst: u16,
-        /// What follows the header.
+        /// The bytes after the header.
         payload: Vec<u8>,
     },
     /// SCTP, the common header only.
     Sctp {
-        /// Source port.
+        /// Source port (host byte order).
         src: u16,
-        /// Destination port.
+        /// Destination port (host byte order).
         dst: u16,
     },
-    /// ICMP, over IPv4 or IPv6 as the addresses are.
+    /// ICMP or ICMPv6, depending on the addresses.
     Icmp {
-        /// Its type.
+        /// ICMP or ICMPv6 type.
         kind: u8,
-        /// Its code.
+        /// ICMP or ICMPv6 code.
         code: u8,
-        /// What follows type, code and checksum: an identifier and more.
+        /// The bytes after type, code and checksum, beginning with the identifier.
         rest: Vec<u8>,
     },
-    /// Anything else.
+    /// Any other IP protocol.
     Other {
-        /// The protocol's number.
+        /// Protocol number in the IP header.
         proto: u8,
-        /// What follows the IP header.
+        /// The bytes after the IP header.
         payload: Vec<u8>,
     },
 }
@@ -49,19 +49,19 @@ pub enum Segment {
 /// A TCP segment without options.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TcpSegment {
-    /// Source port.
+    /// Source port (host byte order).
     pub src: u16,
-    /// Destination port.
+    /// Destination port (host byte order).
     pub dst: u16,
-    /// Sequence number.
+    /// Sequence number of the first byte.
     pub seq: u32,
-    /// Acknowledgement number.
+    /// Acknowledgement number, if ACK is set.
     pub ack: u32,
     /// Flags: FIN is 1, SYN 2, RST 4, PSH 8, ACK 16.
     pub flags: u16,
-    /// Window.
+    /// Receive window, before scaling.
     pub window: u16,
-    /// What follows the header.
+    /// The bytes after the header.
     pub payload: Vec<u8>,
 }
 
@@ -101,7 +101,7 @@ impl Packet {
         packet
     }
 
-    /// An ARP packet.
+    /// An ARP packet for Ethernet and IPv4.
     pub fn arp(
         eth_src: [u8; 6],
         eth_dst: [u8; 6],
@@ -144,7 +144,7 @@ impl Packet {
         Packet::from_bytes(bytes)
     }
 
-    /// Writes the right checksum of an IPv4 header.
+    /// Computes and writes the checksum of an IPv4 header.
     pub(super) fn sum_network(&mut self) {
         let layout = self.layout;
         if layout.net == Net::V4 {
@@ -155,7 +155,7 @@ impl Packet {
         }
     }
 
-    /// Writes the right checksum of the transport, SCTP included.
+    /// Computes and writes the checksum of the transport header, including SCTP.
     pub(super) fn sum_all(&mut self) {
         match (self.layout.transport, self.layout.l4) {
             (Transport::Sctp, Some(l4)) => {

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_gives_what_the_whole_gives() {
+    fn an_incremental_checksum_equals_the_full_one() {
         let mut bytes = [0x45, 0, 0, 0x54, 0x1c, 0x46, 0x40, 0, 0x40, 6, 0, 0];
         let before = internet(&bytes, 0);
         let (old, new) = (u16::from_be_bytes([bytes[8], bytes[9]]), 0x3f06);

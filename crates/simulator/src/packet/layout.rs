@@ -1,8 +1,7 @@
-//! Where the headers of a frame are.
+//! Offsets of the headers in a frame.
 
 use openflow::matching::{eth_type, ip_proto};
 
-/// What is above Ethernet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Net {
     Other,
@@ -11,7 +10,7 @@ pub(crate) enum Net {
     V6,
 }
 
-/// What is above IP, if its header is whole.
+/// The transport protocol, if its header is complete.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Transport {
     None,
@@ -45,11 +44,14 @@ pub(crate) struct Layout {
     pub(crate) proto: u8,
     /// Bit 0: a fragment; bit 1: not the first one.
     pub(crate) frag: u8,
-    /// Where the transport begins, if the network header is sound.
+    /// Offset of the transport header, if the network header is valid.
     pub(crate) l4: Option<usize>,
-    /// Where the network packet ends; padding of the frame follows.
+    /// End of the network packet; the rest of the frame is padding.
     pub(crate) end: usize,
     pub(crate) transport: Transport,
+    /// An IPv6 address that a flow sets leaves the transport's checksum as it was: behind a routing header with places to go
+    /// to, and behind a fragment header, but for that of a first fragment.
+    pub(crate) unsummed: bool,
 }
 
 /// Frames whose type field is a length.
@@ -68,6 +70,7 @@ impl Layout {
             l4: None,
             end: frame.len(),
             transport: Transport::None,
+            unsummed: false,
         };
         let Some(mut kind) = u16_at(frame, 12) else { return layout };
         if matches!(kind, 0x8100 | 0x88a8)
@@ -92,7 +95,7 @@ impl Layout {
         layout
     }
 
-    /// The layout of the packet that an ICMP error quotes; nothing in it has to be whole.
+    /// The layout of the packet that an ICMP error quotes; it may be truncated.
     pub(crate) fn quoted(frame: &[u8], l3: usize, end: usize, v6: bool) -> Option<Self> {
         let mut layout = Self { l3, end, l4: None, vlan: None, ..Self::of(&[]) };
         let frame = frame.get(..end)?;
@@ -150,11 +153,13 @@ impl Layout {
         loop {
             let next = frame.get(at).copied();
             let length = frame.get(at + 1).map(|length| usize::from(*length));
+            self.unsummed |= proto == 43 && frame.get(at + 3).is_some_and(|left| *left > 0);
             match (proto, next, length) {
                 (0 | 43 | 60, Some(next), Some(length)) => (proto, at) = (next, at + length * 8 + 8),
                 (51, Some(next), Some(length)) => (proto, at) = (next, at + length * 4 + 8),
                 (44, Some(next), Some(_)) => {
                     let Some(offset) = u16_at(frame, at + 2) else { return };
+                    self.unsummed |= offset & 0xfff9 != 1;
                     // A fragment header of a packet that is not fragmented says so with zeros.
                     if offset & 0xfff9 != 0 {
                         self.frag = if offset & 0xfff8 == 0 { 1 } else { 3 };

@@ -10,7 +10,7 @@ const TCP: &str = "in_port=3,tcp,dl_src=0a:00:00:00:00:01,dl_dst=0a:00:00:00:00:
                    nw_ttl=9,tp_src=1000,tp_dst=80,tcp_flags=+syn";
 
 #[test]
-fn a_text_is_a_packet_with_right_checksums() {
+fn a_packet_parsed_from_text_has_correct_checksums() {
     let arrival: Arrival = TCP.parse().unwrap();
     assert_eq!(arrival.in_port.0, 3);
     assert!(arrival.packet.checksums_hold());
@@ -29,7 +29,7 @@ fn a_text_is_a_packet_with_right_checksums() {
 }
 
 #[test]
-fn what_is_no_field_of_a_packet_is_an_error_that_names_it() {
+fn a_field_that_the_packet_lacks_is_an_error_that_names_it() {
     let error = |text: &str| text.parse::<Arrival>().unwrap_err().to_string();
     assert_eq!(error("ip,nw_src=10.0.0.0/8"), "`ip_src` needs a whole value, not a mask");
     assert_eq!(error("reg0=1"), "`reg0` cannot be given for a packet");
@@ -37,7 +37,7 @@ fn what_is_no_field_of_a_packet_is_an_error_that_names_it() {
 }
 
 #[test]
-fn a_write_keeps_the_checksums_right() {
+fn a_write_updates_the_checksums() {
     for text in
         [TCP, "udp6,ipv6_src=fd00::1,ipv6_dst=fd00::2,tp_src=1,tp_dst=2", "sctp,nw_src=1.1.1.1,tp_src=7", "icmp"]
     {
@@ -107,7 +107,7 @@ fn a_solicitation_can_be_turned_into_an_advertisement() {
 }
 
 #[test]
-fn an_option_that_is_not_there_is_not_written() {
+fn an_absent_option_is_not_written() {
     let segment = Segment::Icmp { kind: 135, code: 0, rest: vec![0; 20] };
     let addresses = ["fd00::1", "ff02::1"].map(|address| address.parse().unwrap());
     let mut packet = Packet::ip([2; 6], [4; 6], addresses[0], addresses[1], 255, &segment);
@@ -118,7 +118,7 @@ fn an_option_that_is_not_there_is_not_written() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_a_packet(bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0usize..5) {
+    fn any_bytes_are_accepted_as_a_packet(bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0usize..5) {
         let mut bytes = bytes;
         let kinds: [&[u8]; 5] = [&[8, 0, 0x45, 0, 0, 40], &[0x86, 0xdd, 0x60], &[8, 6, 0, 1, 8, 0, 6, 4], &[0x81, 0, 0, 1, 8, 0], &[]];
         let start = kinds[kind];

@@ -1,4 +1,4 @@
-//! Packets in the words of ovs-ofctl and ofproto/trace, and for a person.
+//! Packets in the syntax of ovs-ofctl and ofproto/trace, and in a readable form.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,20 +13,20 @@ use thiserror::Error;
 use super::{Net, Packet, Segment, TcpSegment, Transport};
 use crate::fields::Tunnel;
 
-/// A packet that comes into the switch: by which port, and what the port knows of it.
+/// A packet on arrival at the switch, with its input port and metadata.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Arrival {
-    /// The port it comes in by.
+    /// Input port of the packet.
     pub in_port: Port,
-    /// The packet.
+    /// The frame with its headers.
     pub packet: Packet,
-    /// What a tunnel port took off.
+    /// Metadata of the removed tunnel header.
     pub tunnel: Tunnel,
-    /// The mark that the host gave it.
+    /// `pkt_mark`, set by the host.
     pub pkt_mark: u32,
 }
 
-/// Why a text says nothing about a packet.
+/// Why a text does not describe a packet.
 #[derive(Debug, Error)]
 pub enum ArrivalError {
     /// It is not in the syntax of a match.
@@ -41,22 +41,22 @@ pub enum ArrivalError {
     /// A field of another protocol.
     #[error("`{field}` is no field of {what}")]
     WrongProtocol {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// What the packet is.
+        /// The protocol of the packet.
         what: &'static str,
     },
 }
 
 impl Arrival {
-    /// A packet that comes in by a port, and no more is known of it.
+    /// A packet on arrival at a port, without other metadata.
     pub fn new(in_port: Port, packet: Packet) -> Self {
         Self { in_port, packet, tunnel: Tunnel::default(), pkt_mark: 0 }
     }
 }
 
-/// `in_port=3,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_src=1000,tp_dst=80,tcp_flags=+syn`; what is left out is zero, the
-/// time to live 64.
+/// `in_port=3,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_src=1000,tp_dst=80,tcp_flags=+syn`; omitted fields are zero, the
+/// TTL is 64.
 impl FromStr for Arrival {
     type Err = ArrivalError;
 

@@ -1,4 +1,4 @@
-//! The second half of a pass: what was found to be done is done.
+//! The second half of a pass: executes the list of datapath actions.
 
 use std::collections::VecDeque;
 
@@ -20,10 +20,9 @@ pub(super) struct Datapath {
     ct: Remembered,
 }
 
-/// Something to be done.
 #[derive(Clone)]
 pub(super) enum Op {
-    /// Write header fields.
+    /// Write header fields with these values.
     Set(Vec<(Field, u128)>),
     /// Send the packet out.
     Output { port: Port, tunnel: Tunnel },
@@ -31,9 +30,9 @@ pub(super) enum Op {
     Controller { how: Controller, table: u8, cookie: u64 },
     /// Send the packet through the connection tracker.
     Ct(Request),
-    /// Read the rest of a pass: the hash that it has waited for is there.
+    /// Continue a pass that needed the hash of the packet.
     Resume(Box<Pass>),
-    /// Run a copy of the packet again, from a table, with what is known of it.
+    /// Recirculate a copy of the packet to a table, with its metadata.
     Recirculate { table: u8, meta: Box<Metadata>, hashed: bool, recirculations: u8 },
 }
 
@@ -43,7 +42,7 @@ impl Datapath {
     }
 
     fn set(&mut self, field: Field, value: u128) {
-        // The datapath forgets which connection it found when what names the connection is written.
+        // Writing an address or port clears the cached connection.
         let names_connection = match field {
             Field::Ipv4Src | Field::Ipv4Dst | Field::Ipv6Src | Field::Ipv6Dst => self.packet.get(field) != value,
             field => field >= Field::Icmpv4Type,
@@ -56,7 +55,7 @@ impl Datapath {
 }
 
 impl Run<'_> {
-    /// A pass, and the passes that come of it.
+    /// Runs a pass, and the passes that it begins.
     pub(super) fn pass(
         &mut self,
         view: View,

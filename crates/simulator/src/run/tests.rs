@@ -26,7 +26,7 @@ fn reason(trace: &Trace) -> &Reason {
 const WEB: &str = "in_port=1,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_src=1000,tp_dst=80,tcp_flags=syn";
 
 #[test]
-fn a_trace_tells_the_whole_way() {
+fn a_trace_has_every_table_and_effect() {
     let mut switch = switch(
         "table=0,cookie=0x7,in_port=1 actions=set_field:0x2/0xf->reg0,resubmit(,5),resubmit(,6)
          table=5,priority=3,tcp actions=dec_ttl,move:NXM_NX_REG0[0..3]->NXM_NX_REG1[4..7]
@@ -71,7 +71,7 @@ fn a_dead_group_drops() {
 }
 
 #[test]
-fn buckets_work_on_copies_and_all_ways_can_be_explored() {
+fn buckets_get_copies_and_all_combinations_can_be_explored() {
     let groups = [
         "group_id=1,type=all,bucket=actions=set_field:1->reg0,resubmit(,1),bucket=actions=resubmit(,1)",
         "group_id=2,type=select,selection_method=dp_hash,bucket=bucket_id:5,actions=output:5,bucket=bucket_id:6,actions=resubmit(,2)",
@@ -122,7 +122,7 @@ fn a_conversation_is_tracked_and_translated() {
 }
 
 #[test]
-fn what_is_learned_is_seen_by_the_next_pass() {
+fn a_learned_flow_applies_to_the_next_pass() {
     let mut switch = switch(
         "table=0,tcp actions=learn(table=4,hard_timeout=10,eth_type=0x800,nw_proto=6,NXM_OF_IP_SRC[],load:0x1->NXM_NX_REG1[]),resubmit(,4),resubmit(,5)
          table=5 actions=output:NXM_NX_REG1[]",
@@ -140,7 +140,7 @@ fn what_is_learned_is_seen_by_the_next_pass() {
 }
 
 #[test]
-fn the_controller_gets_the_packet_as_it_is_then() {
+fn the_controller_gets_the_packet_as_changed_so_far() {
     let mut switch = switch("ip actions=dec_ttl,controller(userdata=01.02,pause),output:2", &[]);
     let Verdict::Sent(sent) = run(&mut switch, WEB).verdict else { panic!() };
     let [Sent::Controller { how, packet, .. }] = &sent[..] else { panic!("{sent:?}") };

@@ -1,4 +1,4 @@
-//! The first half of a pass: flows are read, and what they do is put on a list.
+//! The first half of a pass: translates flows to a list of datapath actions.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub(super) struct Pass {
     failed: bool,
     /// A hash is needed to go on.
     waits: bool,
-    lessons: Vec<Flow>,
+    lessons: Vec<(Flow, u32)>,
 }
 
 /// A list of actions that is being read.
@@ -124,7 +124,11 @@ impl Pass {
                 let value = self.view.packet.get(*field);
                 (value != self.base.get(*field)).then_some((*field, value))
             };
-            let fields = HEADERS.iter().filter_map(changed).collect();
+            // A packet of protocol 0 has no network header to the switch once it is about to change one.
+            let ethernet = [Field::EthSrc, Field::EthDst, Field::VlanVid, Field::VlanPcp];
+            let packet = &self.view.packet;
+            let whole = packet.src().is_none() || packet.get(Field::IpProto) != 0;
+            let fields = HEADERS.iter().filter(|field| whole || ethernet.contains(field)).filter_map(changed).collect();
             self.ops.push(Op::Set(fields));
             self.base = self.view.packet.clone();
         }
@@ -155,7 +159,7 @@ impl Pass {
 }
 
 impl Run<'_> {
-    /// What the flows from a table on do with a packet.
+    /// Translates the flows for a packet, beginning at a table.
     pub(super) fn translate(
         &mut self,
         view: View,
@@ -267,7 +271,7 @@ impl Run<'_> {
         pass.table = frame.table;
         pass.depth = pass.depth.saturating_sub(u32::from(frame.deepens));
         if let Some(view) = frame.view {
-            // A bucket works on a copy of the packet.
+            // A bucket gets a copy of the packet.
             pass.view = *view;
             pass.exit = false;
             pass.enter(frame.more, frame.step);
@@ -330,7 +334,7 @@ impl Run<'_> {
             Action::Learn(learn) => {
                 let flow = learned_flow(learn, &pass.view);
                 self.did(pass, Did::Learned(Arc::new(flow.clone())));
-                pass.lessons.push(flow);
+                pass.lessons.push((flow, learn.limit));
             }
             Action::DecTtl => {
                 let ttl = pass.view.get(Field::IpTtl);
@@ -493,13 +497,13 @@ impl Run<'_> {
             let (hashed, recirculations) = (pass.hashed, pass.recirculations);
             pass.ops.push(Op::Recirculate { table, meta, hashed, recirculations });
         }
-        // What follows sees the packet as if it had not been tracked.
+        // Later actions see the packet as untracked.
         pass.view.meta.ct = CtFields::default();
     }
 
     fn learn(&mut self, pass: &mut Pass) {
-        for flow in std::mem::take(&mut pass.lessons) {
-            Arc::make_mut(&mut self.switch.tables).learn(self.now, flow);
+        for (flow, limit) in std::mem::take(&mut pass.lessons) {
+            Arc::make_mut(&mut self.switch.tables).learn(self.now, flow, limit);
         }
     }
 }

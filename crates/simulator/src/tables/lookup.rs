@@ -1,4 +1,4 @@
-//! The search for the flow that a packet meets.
+//! The lookup of the flow that matches a packet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use openflow::flow::Flow;
 use super::{Entry, Tables};
 use crate::fields::View;
 
-/// The flow that a packet meets.
+/// The result of a lookup.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// The flow.
+    /// The matching flow with the highest priority.
     pub flow: Arc<Flow>,
     /// The conjunction that made it match.
     pub conjunction: Option<u32>,
-    /// Another flow of the same priority, with other actions, matches as well: the switch may take either.
+    /// Whether another flow of the same priority with other actions matches too: the switch may apply either.
     pub tie: bool,
 }
 

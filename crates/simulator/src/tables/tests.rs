@@ -23,7 +23,7 @@ fn found(tables: &Tables, packet: &str) -> Option<(u64, Option<u32>, bool)> {
 const WEB: &str = "in_port=1,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_dst=80";
 
 #[test]
-fn the_highest_priority_wins_whatever_it_looks_at() {
+fn the_highest_priority_wins_whatever_its_match() {
     let tables = tables(
         "cookie=1,priority=10,in_port=1 actions=drop
          cookie=2,priority=30,ip,nw_src=10.0.0.0/8 actions=drop
@@ -75,7 +75,7 @@ fn an_ordinary_flow_of_the_clauses_priority_beats_the_conjunction() {
 }
 
 #[test]
-fn what_a_clause_hides_counts_when_the_conjunction_does_not_hold() {
+fn a_flow_below_a_clause_matches_when_the_conjunction_does_not() {
     let flows = format!("{CONJUNCTION}cookie=9,priority=100,ip,nw_src=10.0.0.1 actions=output:9");
     assert_eq!(found(&tables(&flows), &WEB.replace("tp_dst=80", "tp_dst=81")), Some((9, None, false)));
 }
@@ -87,7 +87,7 @@ fn two_clauses_need_two_flows() {
 }
 
 #[test]
-fn a_loose_delete_takes_all_that_its_match_covers() {
+fn a_loose_delete_removes_all_flows_that_its_match_covers() {
     let mut tables = tables(
         "cookie=0x11,table=0,ip,nw_src=10.0.0.1 actions=drop
          cookie=0x12,table=0,ip,nw_src=10.0.0.0/24 actions=drop
@@ -106,7 +106,7 @@ fn a_loose_delete_takes_all_that_its_match_covers() {
 }
 
 #[test]
-fn a_flow_goes_when_its_time_is_over() {
+fn a_flow_is_removed_after_its_timeout() {
     let mut tables = tables("cookie=1,hard_timeout=10,ip actions=drop\ncookie=2,idle_timeout=5,arp actions=drop");
     let seconds = Time::from_secs;
     assert!(tables.expire(seconds(4)).is_empty());
@@ -118,7 +118,7 @@ fn a_flow_goes_when_its_time_is_over() {
 }
 
 #[test]
-fn what_was_learned_goes_with_the_last_teacher() {
+fn learned_flows_are_removed_with_the_last_flow_that_learns_them() {
     let mut tables = tables(
         "table=1,priority=1,ip actions=learn(table=4,delete_learned,cookie=0x9,eth_type=0x800)
          table=1,priority=2,ip actions=learn(table=4,delete_learned,cookie=0x9,eth_type=0x800)
@@ -136,7 +136,7 @@ fn what_was_learned_goes_with_the_last_teacher() {
 }
 
 #[test]
-fn a_hundred_thousand_flows_are_searched_in_little_time() {
+fn a_lookup_in_a_hundred_thousand_flows_is_fast() {
     let mut tables = Tables::new();
     for n in 0u32..100_000 {
         let source = std::net::Ipv4Addr::from(0x0a00_0000 + n);

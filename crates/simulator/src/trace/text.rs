@@ -1,4 +1,4 @@
-//! Traces for a person: a line a step.
+//! Readable traces: one line per step.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ impl fmt::Display for Trace {
 }
 
 impl Trace {
-    /// The trace with the name of whom each flow belongs to, as `owner` knows it.
+    /// The trace with the owner of each flow, as returned by `owner`.
     pub fn explain(&self, owner: impl Fn(&Flow) -> Option<String>) -> impl fmt::Display {
         struct Explained<'a, O>(&'a Trace, O);
         impl<O: Fn(&Flow) -> Option<String>> fmt::Display for Explained<'_, O> {

@@ -1,4 +1,4 @@
-//! Where the simulator says that the switch aborts, it does.
+//! The switch aborts where the simulator predicts it.
 
 use openflow::flow::Flow;
 use openflow::port::Port;
@@ -22,7 +22,7 @@ fn tcp(client: bool, flags: u16, seq: u32, ack: u32) -> Arrival {
 }
 
 #[test]
-fn a_port_that_is_used_again_after_a_translation_to_itself_kills_the_switch() {
+fn reusing_a_port_after_nat_to_the_same_address_aborts_the_switch() {
     // As when a host with the address of the gateway is translated to the address of the gateway.
     let flows = [
         "table=0,in_port=1,tcp actions=ct(commit,table=1,zone=5,nat(src=10.0.0.1))",

@@ -1,4 +1,4 @@
-//! One switch, twice: every packet goes into both, and every frame that comes out has to be the same.
+//! A switch and its simulation: both get every packet, and every output frame must be the same.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -32,25 +32,25 @@ pub(crate) struct Twins {
     ovs: Ovs,
     client: Client,
     ports: Vec<Capture>,
-    /// All that the switch may be, as far as what came out of it tells: which bucket a group took for a packet that was
-    /// dropped later shows only in what becomes of the next.
+    /// Possible states of the switch, given its output: the bucket of a packet that was dropped later is visible only in the
+    /// result of the next packet.
     simulators: Vec<Simulator>,
     start: Instant,
     /// The flows and groups, as they were sent to the switch.
     installed: String,
     pub(crate) packets: usize,
-    /// Packets that were not sent, as the simulator said that the switch would abort, or might never be done.
+    /// Packets that were not sent, since the simulator predicts an abort or an endless loop of the switch.
     pub(crate) spared: usize,
     history: Vec<String>,
 }
 
-/// Something that a switch has done with a packet.
+/// An output of the switch.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Done {
-    /// Sent this out of a port.
+    /// A frame, sent to a port.
     Output(u32, Vec<u8>),
-    /// Told the controller.
-    Told { table: u8, cookie: u64, userdata: Vec<u8>, packet: Vec<u8> },
+    /// A packet-in for the controller.
+    PacketIn { table: u8, cookie: u64, userdata: Vec<u8>, packet: Vec<u8> },
 }
 
 struct Capture {
@@ -61,7 +61,7 @@ struct Capture {
 }
 
 impl Capture {
-    /// What has come out since the last time.
+    /// Output since the last call.
     fn frames(&mut self) -> Result<Vec<Vec<u8>>> {
         self.file.read_to_end(&mut self.rest)?;
         let mut frames = Vec::new();
@@ -126,9 +126,9 @@ impl Twins {
         Ok(())
     }
 
-    /// Runs a packet on both and compares; where groups leave the simulator a choice, one of the ways has to fit.
+    /// Runs a packet on both and compares; if select groups allow several results, one must match.
     ///
-    /// Nothing if the real switch would not survive the packet, which it does not get then.
+    /// `None` if the real switch would not survive the packet; then it is not sent.
     pub(crate) fn run(&mut self, arrival: &Arrival) -> Result<Option<Trace>> {
         self.packets += 1;
         let now = self.now();
@@ -207,7 +207,7 @@ impl Twins {
         // By the same port, which keeps the order.
         self.ovs.inject(&port, &sentinel)?;
         // While the switch answers this it has mostly come to the packets too: that is quicker than to wait for them.
-        let mut told = self.client.packet_ins();
+        let mut packet_ins = self.client.packet_ins();
         let mut all = Vec::new();
         let ports = &mut self.ports;
         let mut look = || -> Result<bool> {
@@ -229,12 +229,12 @@ impl Twins {
             all.extend(port.frames()?.into_iter().map(|frame| Done::Output(port.number, frame)));
         }
         // Before it came to the sentinel the switch has queued what is for the controller, and answers come after that.
-        told.extend(self.client.packet_ins());
-        all.extend(told.into_iter().map(|told| Done::Told {
-            table: told.table.unwrap_or_default(),
-            cookie: told.cookie.unwrap_or_default(),
-            userdata: told.userdata,
-            packet: told.packet,
+        packet_ins.extend(self.client.packet_ins());
+        all.extend(packet_ins.into_iter().map(|packet_in| Done::PacketIn {
+            table: packet_in.table.unwrap_or_default(),
+            cookie: packet_in.cookie.unwrap_or_default(),
+            userdata: packet_in.userdata,
+            packet: packet_in.packet,
         }));
         all.sort();
         Ok(all)
@@ -246,7 +246,7 @@ impl Twins {
         let ours: BTreeSet<String> = expected.iter().map(|outcome| described(&done(&outcome.trace))).collect();
         let ours: String = ours.into_iter().collect();
         let mut trace = vec!["ofproto/trace".to_owned(), BRIDGE.to_owned(), format!("in_port={}", arrival.in_port)];
-        // The switch does not track packets that it traces, it has to be told.
+        // `ofproto/trace` does not track packets: the state is an argument.
         let tracked = expected.first().into_iter().flat_map(|outcome| &outcome.trace.steps);
         for step in tracked {
             if let Entry::Tracked(ct) = &step.entry {
@@ -275,8 +275,8 @@ impl Twins {
     }
 }
 
-/// Whether the switch may never be done with a packet. It logs how a packet got in too deep, and follows it through connection
-/// tracking for that: without end, and without answering anybody, where flows lead in a circle.
+/// Whether the switch may loop on a packet. When a packet exceeds the depth limit, the switch logs a trace through connection
+/// tracking, which never ends, and blocks it, if flows form a cycle.
 fn may_never_end(trace: &Trace) -> bool {
     let did = || trace.steps.iter().flat_map(|step| &step.did);
     did().any(|did| matches!(did, Did::Failed(Reason::TooDeep | Reason::TooManyResubmits)))
@@ -289,7 +289,7 @@ fn done(trace: &Trace) -> Vec<Done> {
     let seen = |sent: &Sent| match sent {
         Sent::Output { port: Port::LOCAL, .. } => None,
         Sent::Output { port, packet, .. } => Some(Done::Output(port.0, packet.as_bytes().to_vec())),
-        Sent::Controller { how, packet, table, cookie } => Some(Done::Told {
+        Sent::Controller { how, packet, table, cookie } => Some(Done::PacketIn {
             table: *table,
             cookie: *cookie,
             userdata: how.userdata.clone(),
@@ -316,7 +316,7 @@ fn described(all: &[Done]) -> String {
     let line = |done: &Done| {
         let (to, packet) = match done {
             Done::Output(port, packet) => (format!("port {port}"), packet),
-            Done::Told { table, cookie, userdata, packet } => {
+            Done::PacketIn { table, cookie, userdata, packet } => {
                 (format!("controller from table {table} cookie {cookie:#x} ({})", hex(userdata)), packet)
             }
         };

@@ -1,4 +1,4 @@
-//! How a conversation goes on: who gets a packet answers it, and who has sent one sends the next, or the same again.
+//! Continuation of a conversation: a receiver replies, a sender sends the next packet or retransmits.
 
 use openflow::port::Port;
 use simulator::packet::{Segment, TcpSegment};
@@ -12,15 +12,15 @@ pub(crate) const ACK: u16 = 16;
 /// The next packet of a conversation.
 #[derive(Clone, Debug)]
 pub(crate) enum Next {
-    /// An answer to one of the last packets that came out.
+    /// A reply to one of the last output packets.
     Answer { back: usize, flags: u16, more: u32, payload: usize },
-    /// One of the last packets that came in, again or a little later.
+    /// One of the last input packets, retransmitted or advanced.
     Again { back: usize, flags: u16, payload: usize },
-    /// An ICMP error about one of the last packets that came out.
+    /// An ICMP error about one of the last output packets.
     Error { back: usize, kind: u8 },
 }
 
-/// What has been said so far.
+/// The packets so far.
 #[derive(Default)]
 pub(crate) struct History {
     ins: Vec<Arrival>,
@@ -28,14 +28,14 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Takes note of a packet and of what has become of it at these ports.
+    /// Records a packet and its output at these ports.
     pub(crate) fn add(&mut self, arrival: Arrival, trace: &Trace, ports: &[u32]) {
         let here = |(port, _): &(Port, &Packet)| ports.contains(&port.0);
         self.outs.extend(trace.outputs().filter(here).map(|(port, packet)| (port, packet.clone())));
         self.ins.push(arrival);
     }
 
-    /// The packet, where it has something to be about.
+    /// Builds the packet, if there is an earlier packet to refer to.
     pub(crate) fn next(&self, next: &Next) -> Option<Arrival> {
         let came_out = |back: usize| self.outs.iter().rev().nth(back);
         match *next {

@@ -10,7 +10,7 @@ use crate::compare::Twins;
 use crate::conversation::SYN;
 
 #[test]
-fn what_is_learned_behind_a_hash_is_not_known_to_what_was_tracked_before_it() {
+fn a_flow_learned_after_a_hash_does_not_apply_to_earlier_recirculations() {
     let mut twins = Twins::new(&[1, 2, 3, 4]).unwrap();
     let learn = "learn(table=7,hard_timeout=600,priority=100,eth_type=0x800,nw_proto=6,NXM_OF_IP_SRC[],\
         output:NXM_OF_IN_PORT[])";

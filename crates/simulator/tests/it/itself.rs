@@ -48,7 +48,7 @@ fn segments(ipv6: bool) -> Vec<Segment> {
 }
 
 #[test]
-fn who_talks_to_itself_is_tracked_as_the_switch_does() {
+fn connections_with_equal_ends_are_tracked_as_in_the_switch() {
     let mut twins = Twins::new(&PORTS).unwrap();
     for (own, other) in [("10.0.0.1", "10.9.0.1"), ("fd00::1", "fd00:9::1")] {
         for treatment in TREATMENTS {

@@ -1,4 +1,4 @@
-//! The corrected pipeline of a whole Node, with Services of every kind: conversations as they happen.
+//! The corrected pipeline of a whole Node, with Services of every kind: whole conversations.
 
 use std::net::IpAddr;
 
@@ -59,7 +59,7 @@ fn udp(from: Host, src: &str, dst: &str, ports: (u16, u16)) -> Arrival {
     Arrival::new(Port(from.port), Packet::ip(from.mac, GATEWAY_MAC, ip(src), ip(dst), 64, &segment))
 }
 
-/// The one packet that came out.
+/// The single output packet.
 fn only(trace: Option<&Trace>) -> (u32, Packet) {
     let trace = trace.expect("a switch that survives");
     let outputs: Vec<_> = trace.outputs().collect();
@@ -67,7 +67,7 @@ fn only(trace: Option<&Trace>) -> (u32, Packet) {
     (outputs[0].0.0, outputs[0].1.clone())
 }
 
-/// A TCP connection: handshake, data, answer. Whoever gets a packet answers it as it came.
+/// A TCP connection: handshake, data, reply. The receiver of a packet replies to its source.
 fn converse(twins: &mut Twins, client: Host, src: &str, dst: &str, ports: (u16, u16)) -> Result<u32> {
     let hosts = [TUNNEL, GATEWAY, POD_A, POD_B, ISOLATED];
     let first = tcp(client, src, dst, ports, SYN, 1000, 0);
@@ -80,11 +80,15 @@ fn converse(twins: &mut Twins, client: Host, src: &str, dst: &str, ports: (u16, 
     let trace = twins.run(&answer(SYN | ACK, 5000, 1001))?;
     let (back, reply) = only(trace.as_ref());
     assert_eq!(back, client.port, "the answer comes back to the client\n{trace:?}");
-    assert_eq!((reply.src().unwrap(), reply.ports().unwrap()), (ip(dst), (ports.1, ports.0)), "from whom it asked");
+    assert_eq!(
+        (reply.src().unwrap(), reply.ports().unwrap()),
+        (ip(dst), (ports.1, ports.0)),
+        "the reply comes from the address that the client connected to"
+    );
     let (again, _) = only(twins.run(&tcp(client, src, dst, ports, ACK, 1001, 5001))?.as_ref());
     assert_eq!(again, at, "the connection stays with its endpoint");
     only(twins.run(&answer(ACK, 5001, 1001))?.as_ref());
-    // An ICMP error about it finds its way, too.
+    // An ICMP error about it is forwarded too.
     if let Some(error) = syn.icmp_error(syn.dst().unwrap(), 3, 4) {
         let arrival = Arrival::new(Port(server.port), {
             let mut error = error;
@@ -94,7 +98,7 @@ fn converse(twins: &mut Twins, client: Host, src: &str, dst: &str, ports: (u16, 
         });
         twins.run(&arrival)?;
     }
-    // The end, and the same ports again.
+    // Close, and reuse the ports.
     twins.run(&tcp(client, src, dst, ports, ACK | 1, 1001, 5001))?;
     twins.run(&answer(ACK | 1, 5001, 1002))?;
     twins.run(&tcp(client, src, dst, ports, ACK, 1002, 5002))?;
@@ -104,7 +108,7 @@ fn converse(twins: &mut Twins, client: Host, src: &str, dst: &str, ports: (u16, 
 }
 
 #[test]
-fn a_whole_node_does_what_the_simulator_says() {
+fn a_node_and_the_simulator_output_the_same_frames() {
     let mut twins = node();
     // Pod to Pod, to another Node, to the Internet.
     converse(&mut twins, POD_A, POD_A.ip, POD_B.ip, (1000, 8080)).unwrap();
@@ -127,7 +131,7 @@ fn a_whole_node_does_what_the_simulator_says() {
         converse(&mut twins, GATEWAY, "192.168.77.1", "169.254.169.253", (3200 + n, 30002)).unwrap();
         converse(&mut twins, GATEWAY, "192.168.77.1", "169.254.169.253", (3300 + n, 30006)).unwrap();
     }
-    // UDP, ICMP, ARP, and what is not allowed.
+    // UDP, ICMP, ARP, and denied packets.
     for n in 0..8u16 {
         twins.run(&udp(POD_A, POD_A.ip, "10.96.0.16", (4000 + n, 53))).unwrap();
         twins.run(&udp(POD_A, POD_A.ip, "10.96.0.16", (4000 + n, 53))).unwrap();
@@ -135,7 +139,7 @@ fn a_whole_node_does_what_the_simulator_says() {
         twins.run(&tcp(ISOLATED, ISOLATED.ip, POD_B.ip, (5000 + n, 8080), SYN, 1, 0)).unwrap();
         twins.run(&tcp(POD_A, POD_A.ip, ISOLATED.ip, (5000 + n, 8080), SYN, 1, 0)).unwrap();
         twins.run(&tcp(POD_B, POD_B.ip, ISOLATED.ip, (5000 + n, 8080), SYN, 1, 0)).unwrap();
-        // A stranger's address.
+        // A foreign source address.
         twins.run(&tcp(POD_A, POD_B.ip, ISOLATED.ip, (5000 + n, 8080), SYN, 1, 0)).unwrap();
     }
     let arp = |host: Host, target: [u8; 4]| {

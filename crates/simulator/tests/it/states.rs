@@ -1,6 +1,6 @@
-//! Random Nodes, with all that `pipeline` makes of them, and random conversations through them.
+//! Random Nodes, with the flows of `pipeline`, and random conversations through them.
 
-mod dice;
+mod hostile;
 mod packets;
 mod policies;
 mod scene;
@@ -22,7 +22,7 @@ use simulator::{Sent, Trace, Verdict};
 use crate::cluster::Cluster;
 use crate::compare::Twins;
 use crate::conversation::History;
-use dice::Dice;
+use testkit::dice::Dice;
 
 /// A number in the environment: `PACKETS` asks for a longer run, `SEED` for one Node again.
 fn from_env(name: &str) -> Option<u64> {
@@ -33,7 +33,7 @@ fn from_env(name: &str) -> Option<u64> {
 #[derive(Default)]
 struct Tally {
     sent: usize,
-    told: usize,
+    packet_ins: usize,
     tables: BTreeSet<u8>,
     learned: usize,
     reasons: BTreeMap<String, usize>,
@@ -45,14 +45,16 @@ impl Tally {
         let learned = |did: &simulator::trace::Did| matches!(did, simulator::trace::Did::Learned(_));
         self.learned += trace.steps.iter().flat_map(|step| &step.did).filter(|did| learned(did)).count();
         match &trace.verdict {
-            Verdict::Sent(sent) if sent.iter().all(|sent| matches!(sent, Sent::Controller { .. })) => self.told += 1,
+            Verdict::Sent(sent) if sent.iter().all(|sent| matches!(sent, Sent::Controller { .. })) => {
+                self.packet_ins += 1;
+            }
             Verdict::Sent(_) => self.sent += 1,
             Verdict::Dropped(reason) => *self.reasons.entry(reason.to_string()).or_default() += 1,
         }
     }
 }
 
-/// What holds on every Node, and both could have wrong: a Pod's packets are its own, and reach no Pod but the one they are for.
+/// Invariants of every Node, which both could violate: a Pod's packets have its source, and reach only the destination Pod.
 fn promises(cluster: &Cluster, trace: &Trace) -> Result<()> {
     let packet = &trace.arrival.packet;
     let pod_at = |port: Port| cluster.pods.iter().find(|pod| pod.port == port);
@@ -76,6 +78,7 @@ fn converse(twins: &mut Twins, seed: u64, tally: &mut Tally) -> Result<()> {
     let cluster: Cluster = scene::scene(dice);
     let mut flows: Vec<Flow> = cluster.flows().into_values().collect();
     flows.extend(scene::far_ends(&cluster.node));
+    flows.extend(scene::near_ends(&cluster.node));
     let groups: Vec<Group> = cluster.groups().into_values().collect();
     twins.install(&flows, &groups)?;
     let mut history = History::default();
@@ -96,7 +99,7 @@ fn converse(twins: &mut Twins, seed: u64, tally: &mut Tally) -> Result<()> {
 
 /// `PACKETS` makes it a long run; `SEED` repeats the Node of a failure.
 #[test]
-fn random_nodes_and_conversations_end_alike() {
+fn switch_and_simulator_agree_on_random_nodes() {
     let packets = usize::try_from(from_env("PACKETS").unwrap_or(4000)).unwrap();
     let mut twins = Twins::new(&scene::PORTS).unwrap();
     let mut tally = Tally::default();
@@ -110,11 +113,11 @@ fn random_nodes_and_conversations_end_alike() {
         }
         nodes += 1;
     }
-    let Tally { sent, told, tables, learned, reasons } = tally;
+    let Tally { sent, packet_ins, tables, learned, reasons } = tally;
     let Twins { packets, spared, .. } = twins;
     let dropped: usize = reasons.values().sum();
     println!(
-        "{packets} packets through {nodes} Nodes from seed {first}: {sent} sent, {told} to the controller, {dropped} dropped; \
+        "{packets} packets through {nodes} Nodes from seed {first}: {sent} sent, {packet_ins} to the controller, {dropped} dropped; \
          {learned} flows learned; {spared} conversations ended before the switch would have aborted; no difference"
     );
     for (reason, count) in &reasons {
@@ -123,8 +126,8 @@ fn random_nodes_and_conversations_end_alike() {
     if only.is_none() {
         // Else the conversations are not about what they should be about.
         assert!(
-            sent * 4 > packets && told > 0 && learned > 0,
-            "{sent} sent, {told} to the controller, {learned} learned"
+            sent * 4 > packets && packet_ins > 0 && learned > 0,
+            "{sent} sent, {packet_ins} to the controller, {learned} learned"
         );
         let never = Table::ALL.iter().filter(|table| !tables.contains(&table.id()));
         let never: Vec<&str> = never.map(|table| table.name()).collect();

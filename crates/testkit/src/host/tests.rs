@@ -21,7 +21,7 @@ fn two_hosts() -> (Ovs, Host, Host) {
 }
 
 #[test]
-fn hosts_on_a_learning_switch_ping_and_talk() {
+fn hosts_on_a_learning_switch_ping_and_connect() {
     let (ovs, one, two) = two_hosts();
     assert!(!one.ping_once(address("192.0.2.2"), Duration::from_millis(200)).unwrap(), "there are no flows yet");
     ovs.ofctl(["add-flow", "br0", "actions=NORMAL"]).unwrap();

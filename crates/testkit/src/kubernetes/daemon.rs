@@ -52,7 +52,7 @@ impl Daemon {
         self.process.rss()
     }
 
-    /// Whether somebody accepts connections at `address`.
+    /// Whether a process accepts connections at `address`.
     pub(super) fn listens(address: SocketAddr) -> bool {
         TcpStream::connect(address).is_ok()
     }

@@ -55,7 +55,7 @@ impl Etcd {
 }
 
 fn revision(etcd: SocketAddr) -> Result<String> {
-    // A key that nobody has: only the header of the answer counts.
+    // A key that does not exist: only the header of the response is needed.
     let answer = post(etcd, "/v3/kv/range", &json!({ "key": "AA==" }))?;
     answer["header"]["revision"].as_str().map(str::to_owned).context("etcd's answer has no revision")
 }

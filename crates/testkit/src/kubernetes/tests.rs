@@ -46,12 +46,12 @@ fn controllers_give_nodes_their_pod_cidrs_and_services_their_slices() {
     let node = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}}"#;
     plane.kubectl_stdin(["create", "-f", "-"], node).unwrap();
     plane.kubectl(["create", "service", "clusterip", "web", "--tcp=80"]).unwrap();
-    until("a Pod CIDR", PATIENCE, || {
+    until("a Pod CIDR", START_TIMEOUT, || {
         let cidr = plane.kubectl(["get", "node", "n1", "-o", "jsonpath={.spec.podCIDR}"]).unwrap();
         (cidr == "10.244.0.0/24").then_some(())
     })
     .unwrap();
-    until("an EndpointSlice", PATIENCE, || {
+    until("an EndpointSlice", START_TIMEOUT, || {
         let slices = plane.kubectl(["get", "endpointslices", "-l", "kubernetes.io/service-name=web", "-o", "name"]);
         slices.unwrap().starts_with("endpointslice").then_some(())
     })
@@ -67,7 +67,7 @@ fn rights_are_checked_and_service_accounts_have_tokens() {
         String::from_utf8(output.stdout).unwrap()
     };
     assert_eq!(can(&["--as=system:serviceaccount:default:default"]), "no\n");
-    assert_eq!(can(&["--as=somebody", "--as-group=system:masters"]), "yes\n");
+    assert_eq!(can(&["--as=jane", "--as-group=system:masters"]), "yes\n");
     let token = plane.kubectl(["create", "token", "default"]).unwrap();
     assert_eq!(token.trim().split('.').count(), 3, "{token}");
 }

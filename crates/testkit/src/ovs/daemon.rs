@@ -64,7 +64,7 @@ impl Daemon {
         self.slot().as_ref().with_context(|| format!("{} does not run", self.program))?.rss()
     }
 
-    /// What the daemon has said last, for an error message.
+    /// The last lines of the daemon's log, for an error message.
     pub(super) fn story(&self, home: &Home) -> String {
         let mut story = String::new();
         for name in [self.output(), format!("{}.log", self.program)] {
@@ -83,7 +83,7 @@ impl Daemon {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A killed daemon leaves its pidfile and its control socket; the tools would find a daemon that is not there.
+    /// A killed daemon leaves its pidfile and its control socket; the tools would find a daemon that does not run.
     fn remove_stale(&self, home: &Home) -> Result<()> {
         let pidfile = home.file(&format!("{}.pid", self.program));
         if let Ok(pid) = fs::read_to_string(&pidfile) {
@@ -97,7 +97,7 @@ impl Daemon {
         home.file(&format!("{}.{pid}.ctl", self.program))
     }
 
-    /// The file that takes what the daemon prints, which is what it says before it has a log.
+    /// The file for the daemon's output before it opens its log.
     fn output(&self) -> String {
         format!("{}.out", self.program)
     }

@@ -40,8 +40,7 @@ impl Ovs {
 
     /// Makes the link `name` in the daemons' namespace a port with the OpenFlow number `ofport`, and sets it up.
     ///
-    /// The switch only listens to the link, it does not take the packets away from the kernel. So the kernel is told to
-    /// drop them, else both would answer.
+    /// The switch reads copies of the packets. So ingress of the kernel's stack is dropped, or both would reply.
     pub fn attach(&self, bridge: &str, name: &str, ofport: u16) -> Result<()> {
         let netns = self.netns().context("the dummy datapath has no real ports: use Ovs::start_in")?;
         netns.drop_ingress(name)?;
@@ -50,9 +49,9 @@ impl Ovs {
         self.add_interface(bridge, name, ofport, &[])
     }
 
-    /// Lets `packet`, an Ethernet frame, arrive at a dummy port. The switch handles it soon, not before this returns.
+    /// Sends `packet`, an Ethernet frame, into a dummy port. The switch may process it after this returns.
     ///
-    /// Packets of one port stay in order: that one was dropped is known when the next one has come out somewhere.
+    /// Packets of one port stay in order: one was dropped if the next one has been output.
     pub fn inject(&self, port: &str, packet: &[u8]) -> Result<()> {
         let hex: String = packet.iter().map(|byte| format!("{byte:02x}")).collect();
         rpc::call(&self.vswitchd_ctl()?, "netdev-dummy/receive", &[port, &hex]).map(drop)

@@ -16,7 +16,7 @@ fn switch_with_two_ports() -> Ovs {
 }
 
 #[test]
-fn a_packet_takes_the_way_that_the_flow_says() {
+fn a_packet_is_output_to_the_port_of_the_flow() {
     let ovs = switch_with_two_ports();
     ovs.ofctl(["add-flow", "br0", "in_port=1,actions=output:2"]).unwrap();
     ovs.inject("p1", &frame(7)).unwrap();
@@ -36,7 +36,7 @@ fn a_command_gives_the_same_with_and_without_a_process_of_its_own() {
 }
 
 #[test]
-fn two_sandboxes_do_not_know_each_other() {
+fn two_sandboxes_are_independent() {
     let (one, two) = std::thread::scope(|scope| {
         let one = scope.spawn(switch_with_two_ports);
         let two = scope.spawn(switch_with_two_ports);
@@ -79,13 +79,13 @@ fn a_restarted_database_server_has_its_rows() {
     ovs.vsctl(["--no-wait", "list-br"]).unwrap_err();
     ovs.start_ovsdb().unwrap();
     assert_eq!(ovs.vsctl(["list-ports", "br0"]).unwrap(), "p1\np2\n");
-    // The switch has survived, and comes back to the new server.
+    // The switch has survived, and reconnects to the new server.
     ovs.add_port("br0", "p3", 3).unwrap();
     assert!(ovs.vswitchd_rss().unwrap() > 1 << 20);
 }
 
 #[test]
-fn a_tool_that_fails_says_what_was_run_and_why() {
+fn the_error_of_a_failed_tool_has_the_command_and_its_message() {
     let ovs = Ovs::start().unwrap();
     let error = ovs.ofctl_stdin(["add-flows", "nobridge", "-"], "actions=drop\n").unwrap_err().to_string();
     assert!(error.starts_with("`ovs-ofctl -O OpenFlow15 --timeout=30 add-flows nobridge -` failed"), "{error}");

@@ -13,7 +13,7 @@ use crate::wait::{PATIENCE, until};
 const TIMEOUT: &str = "--timeout=30";
 
 impl Ovs {
-    /// Runs `ovs-vsctl` and returns what it prints; waits until ovs-vswitchd has carried out the change.
+    /// Runs `ovs-vsctl` and returns what it prints; waits until ovs-vswitchd has applied the change.
     pub fn vsctl<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<String> {
         let db = format!("--db=unix:{}", self.db_socket().display());
         run(self.command("ovs-vsctl").args([TIMEOUT, &db]).args(args), None)
@@ -41,8 +41,8 @@ impl Ovs {
         Ok(answer.as_str().unwrap_or_default().to_owned())
     }
 
-    /// Makes sure that no packet is handled as it was before the last change of flows, which the datapath learns of with a
-    /// delay otherwise. A purge leaves out what somebody else has a look at just then, so one may not be enough.
+    /// Waits until the last change of flows applies to all packets, by purging the flows of the datapath, which are updated
+    /// with a delay otherwise. A purge skips flows that are in use at the moment, so one may not be enough.
     pub fn settle(&self) -> Result<()> {
         until("a datapath without flows", PATIENCE, || {
             let settled = self.control("revalidator/purge", &[]).and_then(|_| self.control("dpctl/dump-flows", &[]));

@@ -1,13 +1,14 @@
-//! The names of groups.
+//! Identifiers of address groups and applied-to groups.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The name of a group: a UUID that follows from what the group selects, so it is the same on every replica and at all times.
+/// Identifier of a group: a UUID derived from the group's selector, so that it is the same on every replica and at all
+/// times.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct GroupId(pub [u8; 16]);
 
-/// A text that is no name of a group.
+/// A text that is not the identifier of a group.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("`{0}` is not a UUID such as e4f24a48-ca1f-4d5b-819c-ea7632b22115")]
 pub struct InvalidGroupId(pub String);
@@ -33,7 +34,7 @@ impl FromStr for GroupId {
         let is_hex = digits.len() == 32 && digits.bytes().all(|c| c.is_ascii_hexdigit());
         let number = u128::from_str_radix(&digits, 16).ok().filter(|_| is_hex).ok_or_else(invalid)?;
         let id = Self(number.to_be_bytes());
-        // One text a name, whoever compares texts.
+        // Only the canonical form, because texts are compared too.
         if id.to_string() == text { Ok(id) } else { Err(invalid()) }
     }
 }
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_a_uuid_and_has_one_text() {
+    fn an_id_is_a_uuid_in_canonical_form() {
         let text = "e4f24a48-ca1f-4d5b-819c-ea7632b22115";
         let id: GroupId = text.parse().unwrap();
         assert_eq!((id.0[0], id.0[15], id.to_string().as_str()), (0xe4, 0x15, text));

@@ -1,4 +1,4 @@
-//! The cable between a Pod and the switch.
+//! The veth pair between a Pod and the switch.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -7,44 +7,44 @@ use ipnet::IpNet;
 
 use crate::Mac;
 
-/// The cable between a Pod and the switch: a pair of devices, one in the Pod's namespace, one a port of the bridge.
+/// The veth pair between a Pod and the switch: one end in the Pod's namespace, the other a port of the bridge.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PodLink {
-    /// The Pod's network namespace, as CNI gives it.
+    /// The Pod's network namespace, from the CNI request.
     pub netns: PathBuf,
     /// The device's name in the Pod, usually `eth0`.
     pub container_device: String,
     /// The device's name on the host.
     pub host_device: String,
-    /// The Ethernet address in the Pod.
+    /// MAC of the Pod's interface.
     pub mac: Mac,
-    /// The Pod's addresses, with the lengths of their networks' prefixes; at most one a family.
+    /// The Pod's addresses with their prefix lengths; at most one for each family.
     pub addresses: Vec<IpNet>,
-    /// The next hops of the default routes; at most one a family.
+    /// The next hops of the default routes; at most one for each family.
     pub gateways: Vec<IpAddr>,
-    /// Further routes.
+    /// Routes besides the default routes.
     pub routes: Vec<PodRoute>,
-    /// The largest packet.
+    /// MTU of both ends.
     pub mtu: u32,
-    /// What takes the packets on the host.
+    /// Datapath that receives the Pod's packets.
     pub datapath: Datapath,
 }
 
-/// A route in a Pod.
+/// A route in a Pod's namespace.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PodRoute {
-    /// Where it leads.
+    /// Subnet that it leads to.
     pub destination: IpNet,
-    /// The next hop.
+    /// Address of the next hop.
     pub via: IpAddr,
 }
 
-/// What takes packets from a Pod's cable on the host.
+/// The OVS datapath type.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Datapath {
-    /// The kernel's module. It takes the packets away from the rest of the kernel.
+    /// The kernel module. It consumes the packets, so the rest of the kernel does not see them.
     System,
-    /// ovs-vswitchd, with packet sockets, which see copies: the kernel has to be told to leave the packets alone, and the
-    /// Pod to compute checksums itself.
+    /// ovs-vswitchd with packet sockets, which receive copies: the kernel must be made to drop the originals, and the Pod
+    /// must compute checksums itself.
     Netdev,
 }

@@ -1,4 +1,4 @@
-//! Connections that the host tracks, to its NodePorts.
+//! Connections to NodePorts, in the kernel's table.
 
 use std::time::Instant;
 
@@ -7,18 +7,18 @@ use node::Connections;
 
 use super::Round;
 
-/// Lists connections, looks at what is known then, and forgets those that are stale.
-pub(super) async fn forget(look: impl AsyncFnOnce() -> Result<Connections, String>) -> Result<Round, String> {
+/// Lists connections, reads the Services after that, and flushes stale connections.
+pub(super) async fn flush(query: impl AsyncFnOnce() -> Result<Connections, String>) -> Result<Round, String> {
     let began = Instant::now();
     let listed = blocking(list_udp).await?;
-    let known = look().await?;
+    let known = query().await?;
     let is_stale = |one: &UdpConnection| known.is_stale_on_host(one.sent_to, one.answered_by);
     let stale: Vec<UdpConnection> = listed.into_iter().filter(is_stale).collect();
     if stale.is_empty() {
-        return Ok(Round { took: began.elapsed(), forgotten: 0 });
+        return Ok(Round { took: began.elapsed(), flushed: 0 });
     }
-    let forgotten = blocking(move || forget_udp(&stale)).await?;
-    Ok(Round { took: began.elapsed(), forgotten })
+    let flushed = blocking(move || forget_udp(&stale)).await?;
+    Ok(Round { took: began.elapsed(), flushed })
 }
 
 async fn blocking<T: Send + 'static>(

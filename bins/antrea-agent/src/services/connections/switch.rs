@@ -1,4 +1,4 @@
-//! Connections that the switch tracks.
+//! Connections to Services, in the table of the switch.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,21 +10,20 @@ use pipeline::DNAT_ZONES;
 
 use super::Round;
 
-/// How long the switch may take to list its connections, or to forget one.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout of one command to ovs-vswitchd.
+const UNIXCTL_TIMEOUT: Duration = Duration::from_secs(10);
 const TCP: u8 = 6;
-const UDP: u8 = 17;
-/// How far a connection of TCP is that nobody has answered.
-const UNANSWERED: &str = "SYN_SENT";
+/// State of a TCP connection without a reply.
+const NO_REPLY: &str = "SYN_SENT";
 
-/// A connection that may be stale: of UDP, or of TCP if nobody has answered it.
+/// A connection that may be stale: UDP, or TCP without a reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Connection {
-    /// What its first packet was sent to.
+    /// Destination of its first packet.
     sent_to: SocketAddr,
     answered_by: SocketAddr,
     mark: u32,
-    /// What tells it from all others.
+    /// With `exactly`, identifies the connection.
     zone: u16,
     exactly: ConntrackMatch,
 }
@@ -39,16 +38,16 @@ impl Connection {
     }
 }
 
-/// Lists connections, looks at what is known then, and forgets those that are stale.
-pub(super) async fn forget(
+/// Lists connections, reads the Services after that, and flushes stale connections.
+pub(super) async fn flush(
     run_dir: &Path,
-    look: impl AsyncFnOnce() -> Result<Connections, String>,
+    query: impl AsyncFnOnce() -> Result<Connections, String>,
 ) -> Result<Round, String> {
-    // Looked for each time: a switch that was restarted has another socket.
-    let control = Control::vswitchd(run_dir, PATIENCE).map_err(|error| error.to_string())?;
+    // Found each time: a restarted ovs-vswitchd has another socket.
+    let control = Control::vswitchd(run_dir, UNIXCTL_TIMEOUT).map_err(|error| error.to_string())?;
     let began = Instant::now();
     let mut stale = list(&control).await.map_err(|error| error.to_string())?;
-    let known = look().await?;
+    let known = query().await?;
     stale.retain(|one| {
         if one.is_tcp() {
             known.is_lost(one.sent_to, one.answered_by)
@@ -57,12 +56,12 @@ pub(super) async fn forget(
         }
     });
     if stale.iter().any(Connection::is_tcp) {
-        // One that has been answered meanwhile works, by whatever way; the switch does not look at that when it forgets.
+        // Keep connections with a reply by now: they work. The flush itself does not check that.
         let listed = list(&control).await.map_err(|error| error.to_string())?;
         stale.retain(|one| !one.is_tcp() || listed.iter().any(|now| now.is(one)));
     }
-    let forgotten = forget_these(&control, &stale).await.map_err(|error| error.to_string())?;
-    Ok(Round { took: began.elapsed(), forgotten })
+    let flushed = flush_all(&control, &stale).await.map_err(|error| error.to_string())?;
+    Ok(Round { took: began.elapsed(), flushed })
 }
 
 async fn list(control: &Control) -> Result<Vec<Connection>, UnixctlError> {
@@ -73,52 +72,44 @@ async fn list(control: &Control) -> Result<Vec<Connection>, UnixctlError> {
     Ok(all)
 }
 
-/// Forgets these; how many there still were.
-async fn forget_these(control: &Control, stale: &[Connection]) -> Result<usize, UnixctlError> {
+/// Flushes these; returns how many still existed.
+async fn flush_all(control: &Control, stale: &[Connection]) -> Result<usize, UnixctlError> {
     let (any, mut refused) = (ConntrackMatch::default(), Vec::new());
     for one in stale {
-        match control.conntrack_flush(None, Some(one.zone), &one.exactly, &any).await {
+        match control.conntrack_flush(Some(one.zone), &one.exactly, &any).await {
             Ok(()) => {}
-            // Most likely it has ended by itself: nothing else is wrong with it, and others are to be forgotten, too.
+            // Most likely it has expired; continue with the others.
             Err(error @ UnixctlError::Refused { .. }) => refused.push((one, error)),
             Err(error) => return Err(error),
         }
     }
-    let forgotten = stale.len() - refused.len();
+    let flushed = stale.len() - refused.len();
     if refused.is_empty() {
-        return Ok(forgotten);
+        return Ok(flushed);
     }
     let listed = list(control).await?;
     match refused.into_iter().find(|(one, _)| listed.iter().any(|now| now.is(one))) {
         Some((_, error)) => Err(error),
-        None => Ok(forgotten),
+        None => Ok(flushed),
     }
 }
 
 fn connection(zone: u16, entry: &ConntrackEntry) -> Option<Connection> {
-    let protocol = match entry.protocol {
-        ConntrackProtocol::Udp => UDP,
-        ConntrackProtocol::Tcp if entry.state.as_deref() == Some(UNANSWERED) => TCP,
-        _ => return None,
+    let may_be_stale = match entry.protocol {
+        ConntrackProtocol::Udp => true,
+        ConntrackProtocol::Tcp => entry.state.as_deref() == Some(NO_REPLY),
+        _ => false,
     };
     let (first, answer) = (&entry.original, &entry.reply);
-    let (Layer4::Ports { src, dst }, Layer4::Ports { src: answering, .. }) = (first.layer4, answer.layer4) else {
+    let (Layer4::Ports { dst, .. }, Layer4::Ports { src: answering, .. }) = (first.layer4, answer.layer4) else {
         return None;
     };
-    let exactly = ConntrackMatch {
-        src: Some(first.src),
-        dst: Some(first.dst),
-        protocol: Some(protocol),
-        src_port: Some(src),
-        dst_port: Some(dst),
-        ..ConntrackMatch::default()
-    };
-    Some(Connection {
+    may_be_stale.then(|| Connection {
         sent_to: (first.dst, dst).into(),
         answered_by: (answer.src, answering).into(),
         mark: entry.mark,
         zone,
-        exactly,
+        exactly: entry.exactly(),
     })
 }
 
@@ -128,18 +119,18 @@ mod tests {
 
     use super::*;
 
-    /// A switch that tracks what comes in at p1 as it does connections to Services.
+    /// A switch that tracks packets from p1 like connections to Services.
     fn tracking() -> (Ovs, Control) {
         let ovs = Ovs::start().unwrap();
         ovs.add_bridge("br0").unwrap();
         ovs.add_ports("br0", &[("p1", 1), ("p2", 2)]).unwrap();
         let flow = format!("ip,actions=ct(commit,zone={},exec(set_field:0x21->ct_mark)),output:2", DNAT_ZONES[0]);
         ovs.ofctl(["add-flow", "br0", &flow]).unwrap();
-        let control = Control::vswitchd(ovs.dir(), PATIENCE).unwrap();
+        let control = Control::vswitchd(ovs.dir(), UNIXCTL_TIMEOUT).unwrap();
         (ovs, control)
     }
 
-    /// Sends the `n`th packet, which begins a connection to a port.
+    /// Sends the `n`th packet, which opens a connection to a port.
     async fn send(ovs: &Ovs, control: &Control, to: u16, n: usize) {
         let packet = format!(
             "in_port(1),eth(src=50:54:00:00:00:01,dst=50:54:00:00:00:02),eth_type(0x0800),\
@@ -156,23 +147,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_ended_by_itself_keeps_no_other_from_being_forgotten() {
+    async fn an_expired_connection_does_not_prevent_flushes_of_others() {
         let (ovs, control) = tracking();
         for (n, port) in [53, 54, 55].into_iter().enumerate() {
             send(&ovs, &control, port, n + 1).await;
         }
         let all = list(&control).await.unwrap();
         let (ended, alive): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.sent_to.port() == 54);
-        assert_eq!(forget_these(&control, &ended).await.unwrap(), 1);
+        assert_eq!(flush_all(&control, &ended).await.unwrap(), 1);
         let any = ConntrackMatch::default();
-        let again = control.conntrack_flush(None, Some(DNAT_ZONES[0]), &ended[0].exactly, &any).await;
+        let again = control.conntrack_flush(Some(DNAT_ZONES[0]), &ended[0].exactly, &any).await;
         assert!(matches!(again, Err(UnixctlError::Refused { .. })), "{again:?}");
         let stale = [&ended[..], &alive[..]].concat();
-        assert_eq!((forget_these(&control, &stale).await.unwrap(), ports(&control).await), (2, vec![]));
+        assert_eq!((flush_all(&control, &stale).await.unwrap(), ports(&control).await), (2, vec![]));
     }
 
     #[tokio::test]
-    async fn a_connection_of_tcp_may_be_stale_until_it_is_answered() {
+    async fn a_tcp_connection_may_be_stale_until_its_first_reply() {
         let (ovs, control) = tracking();
         let packet = |from: (&str, u16), to: (&str, u16), flags: &str| {
             format!(
@@ -191,15 +182,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_is_newer_than_what_is_known_lives() {
+    async fn a_connection_that_is_newer_than_the_list_is_kept() {
         let (ovs, control) = tracking();
         send(&ovs, &control, 53, 1).await;
-        // No Service is known, so all connections to any are stale, but for the one that begins before it is asked.
-        let look = async || {
+        // There are no Services, so every connection is stale, except one that was opened after the list.
+        let query = async || {
             send(&ovs, &control, 54, 2).await;
             Ok(Connections::default())
         };
-        let round = forget(ovs.dir(), look).await.unwrap();
-        assert_eq!((round.forgotten, ports(&control).await), (1, vec![54]));
+        let round = flush(ovs.dir(), query).await.unwrap();
+        assert_eq!((round.flushed, ports(&control).await), (1, vec![54]));
     }
 }

@@ -205,12 +205,30 @@ impl Kube {
     }
 
     /// Makes any object, or replaces what the test has made of it.
-    pub(crate) fn put(&self, namespace: &str, version: &str, kind: &str, name: &str, mut object: Value) {
+    pub(crate) fn put(&self, namespace: &str, version: &str, kind: &str, name: &str, object: Value) {
+        self.try_put(namespace, version, kind, name, object).unwrap();
+    }
+
+    /// The same with one that the API may refuse.
+    pub(crate) fn try_put(
+        &self,
+        namespace: &str,
+        version: &str,
+        kind: &str,
+        name: &str,
+        mut object: Value,
+    ) -> kube::Result<()> {
         object["apiVersion"] = json!(version);
         object["kind"] = json!(kind);
         object["metadata"]["name"] = json!(name);
         let api = self.dynamic(namespace, version, kind);
-        self.wait(api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&object))).unwrap();
+        self.wait(api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&object))).map(drop)
+    }
+
+    /// Sets the status of an object without a namespace.
+    pub(crate) fn put_status(&self, version: &str, kind: &str, name: &str, status: Value) {
+        let api = self.dynamic("", version, kind);
+        self.wait(api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status))).unwrap();
     }
 
     pub(crate) fn object(&self, namespace: &str, version: &str, kind: &str, name: &str) -> Option<Value> {
@@ -221,6 +239,11 @@ impl Kube {
     /// Deletes any object.
     pub(crate) fn remove(&self, namespace: &str, version: &str, kind: &str, name: &str) {
         self.wait(self.dynamic(namespace, version, kind).delete(name, &Default::default())).unwrap();
+    }
+
+    /// Deletes any object, if there is one.
+    pub(crate) fn try_remove(&self, namespace: &str, version: &str, kind: &str, name: &str) {
+        let _ = self.wait(self.dynamic(namespace, version, kind).delete(name, &Default::default()));
     }
 
     fn label(&self, namespace: &str, kind: &str, name: &str, key: &str, value: Option<&str>) {

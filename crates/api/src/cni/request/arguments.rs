@@ -1,11 +1,11 @@
-//! `CNI_ARGS`: what Kubernetes' runtimes tell of a Pod.
+//! `CNI_ARGS`: the Pod, as container runtimes describe it.
 
 use super::wrong;
 use crate::cni::{Error, Invalid};
 
 const VARIABLE: &str = "CNI_ARGS";
 
-/// The pairs that are known here.
+/// The keys of `CNI_ARGS` that have an effect.
 #[derive(Default, Debug)]
 pub(super) struct Arguments {
     pub(super) pod_namespace: Option<String>,
@@ -14,7 +14,7 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    /// Reads `KEY=VALUE;KEY=VALUE`. A key that is not known is an error, unless `IgnoreUnknown` is set among them.
+    /// Parses `KEY=VALUE;KEY=VALUE`. An unknown key is an error, unless `IgnoreUnknown` is set.
     pub(super) fn read(text: &str) -> Result<Self, Error> {
         let mut arguments = Self::default();
         let mut unknown = None;
@@ -36,7 +36,7 @@ impl Arguments {
         }
         match unknown {
             Some(key) if !ignore_unknown => {
-                let problem = "is not a key that is known here; IgnoreUnknown=1 would let it pass";
+                let problem = "is an unknown key; set IgnoreUnknown=1 to ignore it";
                 Err(wrong(VARIABLE, &Invalid::new(key, problem)))
             }
             _ => Ok(arguments),

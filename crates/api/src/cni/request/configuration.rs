@@ -1,4 +1,4 @@
-//! The network configuration, as far as it is for this plugin; what is for others passes unseen.
+//! The network configuration: the keys for this plugin. Keys for other plugins are ignored.
 
 use std::path::PathBuf;
 
@@ -9,11 +9,11 @@ use crate::cni::call::identifier;
 use crate::cni::result::{self, DnsDocument, or_nothing, typed};
 use crate::cni::{Attachment, AttachmentId, Code, ContainerId, DEFAULT_SOCKET, Dns, Error, InterfaceName, Version};
 
-/// The longest path that a unix socket can have.
-const LONGEST_SOCKET: usize = 107;
-/// What IPv4 and the devices allow.
+/// The limit of `sockaddr_un`, without the final NUL.
+const MAX_SOCKET_PATH: usize = 107;
+/// The minimum of IPv4, and the maximum of devices.
 const MTUS: std::ops::RangeInclusive<u32> = 576..=65_535;
-/// The one way to get addresses that is implemented; it is done in the agent, on the files of that plugin.
+/// The only supported IPAM plugin. The agent implements it itself, with the files of that plugin.
 const IPAM: &str = "host-local";
 
 #[derive(Deserialize)]
@@ -23,7 +23,7 @@ struct Document {
     name: Option<String>,
     #[serde(default)]
     mtu: Option<u32>,
-    /// Where the agent listens; ours.
+    /// Path of the agent's socket; not a key of the specification.
     #[serde(default)]
     socket: Option<String>,
     #[serde(default)]
@@ -47,16 +47,16 @@ struct ValidAttachment {
     ifname: String,
 }
 
-/// A network configuration whose parts have the right types.
+/// A network configuration in which every key has the right type.
 pub(super) struct Configuration {
     document: Document,
-    /// Read where it is needed: a DEL works without it.
+    /// `prevResult`, parsed only for commands that need it: a DEL succeeds without it.
     previous: Option<Value>,
 }
 
-/// The configuration as JSON.
+/// Parses the configuration as a JSON object.
 pub(super) fn document(input: &[u8]) -> Result<Value, Error> {
-    let message = "the network configuration cannot be read";
+    let message = "cannot read the network configuration";
     let bad = |problem: String| Error::new(Code::Decode, message).with_details(problem);
     if input.trim_ascii().is_empty() {
         return Err(bad("standard input is empty; container runtimes write the network configuration there".into()));
@@ -66,17 +66,17 @@ pub(super) fn document(input: &[u8]) -> Result<Value, Error> {
     if document.is_object() { Ok(document) } else { Err(bad("standard input is not a JSON object".into())) }
 }
 
-/// The version that the configuration says, as text.
+/// The value of `cniVersion`, not validated.
 pub(super) fn version_text(document: &Value) -> Result<Option<&str>, Error> {
     match document.get("cniVersion") {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(version)) => Ok(Some(version)),
-        Some(other) => Err(Error::new(Code::Decode, "the network configuration cannot be read")
+        Some(other) => Err(Error::new(Code::Decode, "cannot read the network configuration")
             .with_details(format!("cniVersion: {other} is not a text such as \"{}\"", Version::NEWEST))),
     }
 }
 
-/// The version that the configuration says; one that is not spoken here is an error.
+/// The version of the configuration, if it is supported.
 pub(super) fn version(document: &Value) -> Result<Version, Error> {
     let spoken = Version::ALL.map(Version::as_str).join(", ");
     let text = version_text(document)?;
@@ -107,7 +107,7 @@ impl Configuration {
     }
 
     pub(super) fn mtu(&self) -> Result<Option<u32>, Error> {
-        // Nought is how configurations say that the plugin shall find out.
+        // 0 means that the plugin chooses.
         let mtu = self.document.mtu.filter(|mtu| *mtu != 0);
         match mtu {
             Some(mtu) if !MTUS.contains(&mtu) => {
@@ -119,10 +119,10 @@ impl Configuration {
 
     pub(super) fn socket(&self) -> Result<PathBuf, Error> {
         let path = self.document.socket.as_deref().filter(|path| !path.is_empty()).unwrap_or(DEFAULT_SOCKET);
-        if path.len() > LONGEST_SOCKET {
+        if path.len() > MAX_SOCKET_PATH {
             return Err(invalid(
                 "socket",
-                format!("{} bytes are too long for the path of a socket: {LONGEST_SOCKET} are the limit", path.len()),
+                format!("{} bytes are too long for the path of a socket: at most {MAX_SOCKET_PATH}", path.len()),
             ));
         }
         if !path.starts_with('/') || path.contains('\0') {
@@ -150,11 +150,11 @@ impl Configuration {
         self.document.dns.clone().into_dns()
     }
 
-    /// GC without a list would remove everything, so there has to be one.
+    /// GC without a list would remove everything, so the list is required.
     pub(super) fn valid_attachments(&self) -> Result<Vec<AttachmentId>, Error> {
         let key = "cni.dev/valid-attachments";
         let Some(list) = &self.document.valid_attachments else {
-            return Err(invalid(key, "is missing; container runtimes list there what is to be kept"));
+            return Err(invalid(key, "is missing; container runtimes list there the attachments to keep"));
         };
         let id = |(index, valid): (usize, &ValidAttachment)| {
             let at = |field: &str| format!("{key}[{index}].{field}");
@@ -168,5 +168,5 @@ impl Configuration {
 }
 
 fn invalid(key: &str, problem: impl std::fmt::Display) -> Error {
-    Error::new(Code::InvalidConfig, "the network configuration is wrong").with_details(format!("{key}: {problem}"))
+    Error::new(Code::InvalidConfig, "invalid network configuration").with_details(format!("{key}: {problem}"))
 }

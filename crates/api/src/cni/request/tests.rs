@@ -35,7 +35,7 @@ fn ask(environment: &BTreeMap<String, OsString>, configuration: &Value) -> Resul
     }
 }
 
-/// The error for a call with one variable changed, or unset.
+/// The error of a call with one variable changed, or unset.
 fn with_variable(command: &str, name: &str, value: Option<OsString>) -> Error {
     let mut environment = environment(command);
     match value {
@@ -45,7 +45,7 @@ fn with_variable(command: &str, name: &str, value: Option<OsString>) -> Error {
     ask(&environment, &configuration("1.0.0")).unwrap_err().error
 }
 
-/// The outcome of a call with one key of the configuration changed.
+/// The result of a call with one key of the configuration changed.
 fn with_key(command: &str, key: &str, value: Value) -> Result<Request, Error> {
     let mut configuration = configuration("1.1.0");
     configuration[key] = value;
@@ -90,7 +90,7 @@ fn the_configuration_chooses_socket_mtu_and_name_servers() {
 }
 
 #[test]
-fn del_works_with_what_is_left() {
+fn del_succeeds_without_netns_pod_and_valid_configuration() {
     let mut environment = environment("DEL");
     let expected = Release { id: call().id, netns: Some(call().netns), pod: Some(call().pod) };
     assert_eq!(ask(&environment, &configuration("0.3.0")).unwrap().command, Command::Del(expected));
@@ -104,7 +104,7 @@ fn del_works_with_what_is_left() {
 }
 
 #[test]
-fn check_has_what_add_gave() {
+fn check_has_the_result_of_add() {
     let previous = json!({"interfaces": [{"name": "eth0", "sandbox": "/var/run/netns/blue"}]});
     let Command::Check(asked, expected) = with_key("CHECK", "prevResult", previous).unwrap().command else { panic!() };
     assert_eq!(asked, call());
@@ -114,7 +114,7 @@ fn check_has_what_add_gave() {
 }
 
 #[test]
-fn add_in_a_chain_has_what_was_done_before() {
+fn add_in_a_chain_has_the_previous_result() {
     let previous = json!({"interfaces": [{"name": "eth0", "sandbox": "/var/run/netns/blue"}]});
     let Command::Add(call) = with_key("ADD", "prevResult", previous).unwrap().command else { panic!() };
     assert_eq!(call.previous.unwrap().interfaces[0].name, "eth0");
@@ -122,12 +122,12 @@ fn add_in_a_chain_has_what_was_done_before() {
 }
 
 #[test]
-fn gc_has_a_list_of_what_to_keep() {
+fn gc_has_the_list_of_valid_attachments() {
     let list = |list: Value| with_key("GC", "cni.dev/valid-attachments", list);
     let Command::Gc(valid) = list(json!([{"containerID": "c1", "ifname": "eth0"}])).unwrap().command else { panic!() };
     assert_eq!(valid, [call().id]);
     assert_eq!(list(json!([])).unwrap().command, Command::Gc(vec![]));
-    // Without a list, everything would go.
+    // Without a list, GC would remove everything.
     for (value, code) in [
         (Value::Null, Code::InvalidConfig),
         (json!({}), Code::Decode),
@@ -150,7 +150,7 @@ fn gc_and_status_need_no_container() {
 }
 
 #[test]
-fn a_command_that_came_later_than_the_version_is_refused_in_that_version() {
+fn a_command_newer_than_the_version_is_rejected_in_that_version() {
     for (command, since) in [("CHECK", Version::V0_4_0), ("STATUS", Version::V1_1_0), ("GC", Version::V1_1_0)] {
         for version in Version::ALL {
             let mut configuration = configuration(version.as_str());
@@ -166,7 +166,7 @@ fn a_command_that_came_later_than_the_version_is_refused_in_that_version() {
 }
 
 #[test]
-fn versions_that_are_not_spoken_are_refused_with_those_that_are() {
+fn the_error_for_an_unsupported_version_lists_the_supported_ones() {
     for version in ["0.1.0", "0.2.0", "1.2.0", "2.0.0", "", "one"] {
         let refusal = ask(&environment("ADD"), &configuration(version)).unwrap_err();
         assert_eq!((refusal.version, refusal.error.code), (Version::NEWEST, Code::IncompatibleVersion));
@@ -176,7 +176,7 @@ fn versions_that_are_not_spoken_are_refused_with_those_that_are() {
 }
 
 #[test]
-fn version_is_answered_in_the_version_of_the_question() {
+fn version_is_answered_in_the_version_of_the_request() {
     let asked = |input: &str| match read(|name| environment("VERSION").get(name).cloned(), input.as_bytes()) {
         Ok(Question::Versions(asked)) => asked,
         other => panic!("{other:?}"),
@@ -207,18 +207,18 @@ fn a_missing_variable_is_named() {
 }
 
 #[test]
-fn a_wrong_variable_is_named_with_its_value() {
+fn the_error_for_an_invalid_variable_has_its_name_and_value() {
     let long = "a".repeat(300);
     for (name, value, details) in [
         ("CNI_COMMAND", "add", "`add` is not one of ADD, DEL, CHECK, STATUS, GC, VERSION"),
         ("CNI_CONTAINERID", "a/b", "`a/b` must start with"),
-        ("CNI_CONTAINERID", long.as_str(), "is too long: 300 bytes, and 255 are the limit"),
-        ("CNI_IFNAME", long.as_str(), "is too long: 300 bytes, and 15 are the limit"),
+        ("CNI_CONTAINERID", long.as_str(), "is too long: 300 bytes, at most 255 are allowed"),
+        ("CNI_IFNAME", long.as_str(), "is too long: 300 bytes, at most 15 are allowed"),
         ("CNI_NETNS", "netns/blue", "`netns/blue` is not an absolute path"),
         ("CNI_ARGS", "K8S_POD_NAME", "`K8S_POD_NAME` is not KEY=VALUE"),
-        ("CNI_ARGS", "FOO=1", "`FOO` is not a key that is known here; IgnoreUnknown=1"),
+        ("CNI_ARGS", "FOO=1", "`FOO` is an unknown key; set IgnoreUnknown=1"),
         ("CNI_ARGS", "IgnoreUnknown=yes", "`yes` is not a value of IgnoreUnknown"),
-        ("CNI_ARGS", "K8S_POD_NAMESPACE=a;K8S_POD_NAME=B", "`B` is no name of a Pod"),
+        ("CNI_ARGS", "K8S_POD_NAMESPACE=a;K8S_POD_NAME=B", "`B` is not a valid name of a Pod"),
     ] {
         let error = with_variable("ADD", name, Some(value.into()));
         assert_eq!(error.code, Code::InvalidEnvironment);
@@ -229,7 +229,7 @@ fn a_wrong_variable_is_named_with_its_value() {
 }
 
 #[test]
-fn add_needs_to_know_the_pod() {
+fn add_requires_the_name_of_the_pod() {
     for value in
         [None, Some("".into()), Some("K8S_POD_NAME=a".into()), Some("K8S_POD_NAMESPACE=;K8S_POD_NAME=a".into())]
     {
@@ -239,7 +239,7 @@ fn add_needs_to_know_the_pod() {
 }
 
 #[test]
-fn a_wrong_key_is_named_with_its_value() {
+fn the_error_for_an_invalid_key_has_its_name_and_value() {
     for (key, value, code, text) in [
         ("name", json!("a b"), Code::InvalidConfig, "name: `a b` must start with"),
         ("name", json!("a".repeat(300)), Code::InvalidConfig, "is too long: 300 bytes"),
@@ -261,7 +261,7 @@ fn a_wrong_key_is_named_with_its_value() {
 }
 
 #[test]
-fn what_is_not_json_is_said_to_be_not_json() {
+fn input_that_is_not_json_is_reported_as_such() {
     for (input, details) in [
         ("", "standard input is empty"),
         ("{", "standard input is not JSON: EOF while parsing an object at line 1 column 1"),
@@ -276,7 +276,7 @@ fn what_is_not_json_is_said_to_be_not_json() {
 
 proptest! {
     #[test]
-    fn whatever_comes_in_gives_a_request_or_an_error_in_one_line(
+    fn any_input_gives_a_request_or_an_error_in_one_line(
         command in prop::sample::select(vec!["ADD", "DEL", "CHECK", "GC", "STATUS", "VERSION"]),
         variables in prop::collection::vec("\\PC{0,20}|[a-z0-9/;=\\n]{0,20}", 4),
         input in prop_oneof![

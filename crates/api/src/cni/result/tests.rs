@@ -43,7 +43,7 @@ fn a_result_of_1_1_has_mtus_and_no_families() {
 }
 
 #[test]
-fn older_results_have_what_their_version_knows() {
+fn older_results_have_the_fields_of_their_version() {
     for version in Version::ALL {
         let result = printed(version);
         assert_eq!(result["cniVersion"], version.as_str());
@@ -56,7 +56,7 @@ fn older_results_have_what_their_version_knows() {
 }
 
 #[test]
-fn what_is_printed_can_be_read_back() {
+fn a_printed_result_can_be_read() {
     assert_eq!(read("prevResult", printed(Version::V1_1_0)).unwrap(), attachment());
     for version in Version::ALL {
         let back = read("prevResult", printed(version)).unwrap();
@@ -64,9 +64,9 @@ fn what_is_printed_can_be_read_back() {
     }
 }
 
-/// As Debian's bandwidth plugin leaves it: an interface appended, and the empty values that Go programs print.
+/// The result of Debian's bandwidth plugin: an interface appended, and the empty values that Go programs print.
 #[test]
-fn results_of_other_plugins_are_read_as_they_are() {
+fn results_of_other_plugins_can_be_read() {
     let result = json!({
         "cniVersion": "0.4.0",
         "interfaces": [
@@ -89,7 +89,7 @@ fn results_of_other_plugins_are_read_as_they_are() {
 }
 
 #[test]
-fn a_wrong_result_is_an_error_that_names_the_key() {
+fn an_invalid_result_is_an_error_that_names_the_key() {
     for (result, details) in [
         (json!([]), "prevResult: invalid type: sequence"),
         (

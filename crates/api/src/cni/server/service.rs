@@ -1,4 +1,4 @@
-//! The service behind the socket: each call waits for its turn and runs in a task of its own.
+//! The gRPC service behind the socket: each call waits for its turn and runs in a task of its own.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ impl<H: Handler> Service<H> {
         Self { handler: Arc::new(handler), lanes }
     }
 
-    /// Runs `work` to its end, also when nobody waits for it any more; the turn is over when it is.
+    /// Runs `work` to its end, even if the client disconnects; the turn ends with it.
     async fn run<T, F>(&self, what: String, turn: Turn, work: impl FnOnce(Arc<H>) -> F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -39,7 +39,7 @@ impl<H: Handler> Service<H> {
             drop(turn);
             outcome
         });
-        // It is never aborted while the runtime lives, so it has panicked.
+        // The task is never aborted while the runtime lives, so it has panicked.
         let bug = || Error::new(Code::Internal, "a bug in antrea-agent").with_details("its log has a panic message");
         task.await.unwrap_or_else(|_| Err(bug()))
     }
@@ -73,7 +73,7 @@ impl<H: Handler> Service<H> {
     }
 }
 
-/// An outcome of ours is part of the answer, whether good or bad; gRPC's own status is for gRPC.
+/// Errors of calls are part of the reply; gRPC statuses are for errors of gRPC.
 #[tonic::async_trait]
 impl<H: Handler> Cni for Service<H> {
     async fn add(&self, request: Request<wire::AddRequest>) -> Result<Response<wire::AddReply>, Status> {
@@ -89,7 +89,7 @@ impl<H: Handler> Cni for Service<H> {
     }
 
     async fn status(&self, _: Request<wire::StatusRequest>) -> Result<Response<wire::Done>, Status> {
-        // It changes nothing, so it needs no turn: it answers also when there is too much to do.
+        // It changes nothing, so it needs no turn and is answered under overload too.
         Ok(Response::new(self.handler.status().await.into()))
     }
 

@@ -1,4 +1,4 @@
-//! Whether a connection has requests, so that one without any does not stay for ever.
+//! Tracks the requests of a connection, to close idle ones.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// The requests of a connection that are not answered yet; an agent's stream is one.
+/// The open requests of a connection; an agent's stream is one.
 #[derive(Clone, Default)]
 pub(super) struct Activity(Arc<Counted>);
 
@@ -21,33 +21,33 @@ struct Counted {
 }
 
 impl Activity {
-    /// One more request, until the value is dropped.
+    /// Counts a request until the returned value is dropped.
     pub(super) fn begin(&self) -> Busy {
         self.0.requests.fetch_add(1, Ordering::Relaxed);
         self.0.changed.notify_one();
         Busy(self.clone())
     }
 
-    /// Ends when there was no request for `first`, or, once there was one, for `then`.
+    /// Returns when there was no request for `first`, or, after the first one, for `then`.
     pub(super) async fn has_ended(&self, first: Duration, then: Duration) {
-        let mut patience = first;
+        let mut limit = first;
         loop {
             let changed = self.0.changed.notified();
             if self.0.requests.load(Ordering::Relaxed) > 0 {
                 changed.await;
-            } else if timeout(patience, changed).await.is_err() {
+            } else if timeout(limit, changed).await.is_err() {
                 return;
             }
-            patience = then;
+            limit = then;
         }
     }
 }
 
-/// A request that is being answered.
+/// An open request; dropping it ends it.
 pub(super) struct Busy(Activity);
 
 impl Busy {
-    /// The answer's body: as long as it is being read, so is its connection in use.
+    /// Wraps the response body: the request is open until the body was read.
     pub(super) fn body<B>(self, body: B) -> Answer<B> {
         Answer { body, _busy: self }
     }
@@ -60,7 +60,7 @@ impl Drop for Busy {
     }
 }
 
-/// The body of an answer.
+/// A response body of an open request.
 pub(super) struct Answer<B> {
     body: B,
     _busy: Busy,

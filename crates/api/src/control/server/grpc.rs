@@ -1,4 +1,4 @@
-//! gRPC on hyper's bodies, without buffers that stay: between two messages, a stream has none.
+//! gRPC framing on hyper's bodies. No buffer is kept between two messages.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -12,35 +12,35 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use crate::control::MOST_BYTES;
+use crate::control::MAX_MESSAGE_BYTES;
 
-/// What is before each message: whether it is compressed, and its length.
+/// The gRPC message header: compression flag and length.
 const PREFIX: usize = 5;
 
-/// How much the first message may be, which says the name of a Node.
-const FIRST_BYTES: usize = 4 << 10;
+/// The size limit of the first message, before authentication.
+const MAX_HELLO_BYTES: usize = 4 << 10;
 
-/// What comes from an agent.
+/// The messages of an agent.
 pub(super) struct Messages {
     body: Incoming,
-    /// What is left of a message that has not come whole.
+    /// The start of an incomplete message.
     rest: BytesMut,
-    /// How many bytes a message may have.
-    most: usize,
+    /// The size limit of a message.
+    limit: usize,
 }
 
 impl Messages {
-    /// Of somebody who was not let in yet, and has little to say before.
+    /// Messages of an agent that is not authenticated yet.
     pub(super) fn of(body: Incoming) -> Self {
-        Self { body, rest: BytesMut::new(), most: FIRST_BYTES }
+        Self { body, rest: BytesMut::new(), limit: MAX_HELLO_BYTES }
     }
 
-    /// It was let in.
+    /// The agent was authenticated: it may send larger messages.
     pub(super) fn admitted(&mut self) {
-        self.most = MOST_BYTES;
+        self.limit = MAX_MESSAGE_BYTES;
     }
 
-    /// The next message; nothing when the agent has said all.
+    /// The next message; `None` at the end of the stream.
     pub(super) async fn next<M: Message + Default>(&mut self) -> Result<Option<M>, Status> {
         loop {
             if let Some(message) = self.whole()? {
@@ -50,21 +50,21 @@ impl Messages {
                 Some(Ok(frame)) => self.rest.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new())),
                 Some(Err(error)) => return Err(Status::unavailable(error.to_string())),
                 None if self.rest.is_empty() => return Ok(None),
-                None => return Err(Status::invalid_argument("the last message is not whole")),
+                None => return Err(Status::invalid_argument("the last message is truncated")),
             }
         }
     }
 
-    /// The next message, if it is here.
+    /// The next message, if it is complete.
     fn whole(&mut self) -> Result<Option<Bytes>, Status> {
         let Some((prefix, message)) = self.rest.split_first_chunk::<PREFIX>() else { return Ok(None) };
         let [is_compressed, length @ ..] = *prefix;
         if is_compressed != 0 {
-            return Err(Status::unimplemented("messages cannot be compressed"));
+            return Err(Status::unimplemented("compressed messages are not supported"));
         }
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-        if length > self.most {
-            return Err(Status::resource_exhausted(format!("a message has at most {} bytes here", self.most)));
+        if length > self.limit {
+            return Err(Status::resource_exhausted(format!("the message is larger than {} bytes", self.limit)));
         }
         if message.len() < length {
             return Ok(None);
@@ -72,43 +72,43 @@ impl Messages {
         self.rest.advance(PREFIX);
         let message = self.rest.split_to(length).freeze();
         if self.rest.is_empty() {
-            // What is empty keeps its memory otherwise.
+            // Frees the buffer.
             self.rest = BytesMut::new();
         }
         Ok(Some(message))
     }
 }
 
-/// A message, or why there are no more.
-pub(super) type Said = Result<Bytes, Status>;
+/// An encoded message, or the status that ends the stream.
+pub(super) type StreamItem = Result<Bytes, Status>;
 
-/// A message as it is on the stream, in just as much memory as it needs.
+/// Encodes a message with its header, into a buffer of the exact size.
 pub(super) fn framed(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut bytes = Vec::with_capacity(PREFIX + length);
     bytes.put_u8(0);
     bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-    // There is room.
+    // The buffer is large enough.
     let _ = message.encode(&mut bytes);
     bytes.into()
 }
 
-/// What is said to an agent. Boxed: a channel keeps places for many, of which one is used.
-pub(super) struct Told {
-    said: mpsc::Receiver<Box<Said>>,
+/// The response body of a stream. Items are boxed, since the channel allocates many slots and uses one.
+pub(super) struct StreamBody {
+    items: mpsc::Receiver<Box<StreamItem>>,
     ended: bool,
 }
 
-impl Told {
-    /// The answer that says what comes.
-    pub(super) fn answer(said: mpsc::Receiver<Box<Said>>) -> Response<Self> {
-        let mut response = Response::new(Self { said, ended: false });
+impl StreamBody {
+    /// The response with this body.
+    pub(super) fn answer(items: mpsc::Receiver<Box<StreamItem>>) -> Response<Self> {
+        let mut response = Response::new(Self { items, ended: false });
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         response
     }
 }
 
-impl Body for Told {
+impl Body for StreamBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -119,14 +119,14 @@ impl Body for Told {
         if self.ended {
             return Poll::Ready(None);
         }
-        let status = match ready!(self.said.poll_recv(context)).map(|said| *said) {
+        let status = match ready!(self.items.poll_recv(context)).map(|item| *item) {
             Some(Ok(message)) => return Poll::Ready(Some(Ok(Frame::data(message)))),
             Some(Err(status)) => status,
             None => Status::ok(""),
         };
         self.ended = true;
         let mut trailers = HeaderMap::new();
-        // What cannot be said in a header is left out, and there is a code all the same.
+        // A message that does not fit into a header is dropped; the code is always sent.
         let _ = status.add_header(&mut trailers);
         Poll::Ready(Some(Ok(Frame::trailers(trailers))))
     }

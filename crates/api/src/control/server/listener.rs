@@ -1,4 +1,4 @@
-//! The port: TLS, agents' streams, and whatever else is asked there.
+//! The API port: TLS, streams of agents, and other HTTP requests.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -25,45 +25,45 @@ use tokio_rustls::rustls::server::NoServerSessionStorage;
 use tokio_rustls::server::TlsStream;
 
 use super::activity::{Activity, Answer};
-use super::grpc::Told;
+use super::grpc::StreamBody;
+use super::limits::{AddressLimits, Slot};
 use super::service::{PATH, Service};
-use super::visits::{Visit, Visits};
-use super::{Controller, Patience};
+use super::{Controller, Timeouts};
 
-/// Connections at a time: a large cluster's agents, and some more.
-const MOST_CONNECTIONS: usize = 16_384;
-/// How often a client that says nothing is asked whether it is still there, and how long it may take to answer.
-const PING_EVERY: Duration = Duration::from_secs(10);
-const PING_PATIENCE: Duration = Duration::from_secs(10);
-/// Requests at a time of one connection; the API server's proxy has many callers.
-const MOST_STREAMS: u32 = 128;
-/// What is kept of a response beyond what its reader has taken.
+/// Enough for the agents of a large cluster.
+const MAX_CONNECTIONS: usize = 16_384;
+/// Keepalive: detects silent clients.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Concurrent requests per connection; the API server's proxy multiplexes its clients.
+const MAX_STREAMS: u32 = 128;
+/// Response bytes that are buffered per request.
 const SEND_BUFFER: usize = 32 << 10;
-/// How long to wait after a failure to accept, which is a lack of file descriptors or memory.
-const PAUSE: Duration = Duration::from_millis(100);
+/// After a failure to accept, for lack of file descriptors or memory.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// How HTTP/2 is called in a handshake.
+/// The ALPN protocol of HTTP/2.
 const HTTP2: &[u8] = b"h2";
 
-/// Makes a TLS configuration that of a [`Listener`]: what can be spoken, and nothing kept for connections that have ended. Agents
-/// come back once in half an hour, with a token to be looked at anyway.
+/// Completes a TLS configuration for a [`Listener`]: protocols, and no state for session resumption. Agents reconnect every half an
+/// hour and authenticate again anyway.
 pub fn prepare(config: &mut ServerConfig) {
     config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
 }
 
-/// Answers what is no stream of an agent.
+/// Answers requests other than agents' streams.
 pub trait Rest: Send + Sync + 'static {
-    /// The answer to a request of somebody who showed these certificates, which are good as far as the TLS configuration says.
+    /// Answers a request of a client with these certificates, which TLS has verified.
     fn answer(
         &self,
         request: Request<Incoming>,
-        shown: &[CertificateDer<'static>],
+        certificates: &[CertificateDer<'static>],
     ) -> impl Future<Output = Response<Full<Bytes>>> + Send;
 }
 
-/// Why the port cannot be had.
+/// The port cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {source}; set apiPort to another port")]
 pub struct BindError {
@@ -71,36 +71,36 @@ pub struct BindError {
     source: io::Error,
 }
 
-/// A port that agents can connect to.
+/// The listening socket of the API port.
 #[derive(Debug)]
 pub struct Listener {
     listener: TcpListener,
 }
 
 impl Listener {
-    /// Takes a port (any, if 0).
+    /// Listens on an address; port 0 chooses a free one.
     pub async fn bind(address: SocketAddr) -> Result<Self, BindError> {
         let listener = TcpListener::bind(address).await.map_err(|source| BindError { address, source })?;
         Ok(Self { listener })
     }
 
-    /// Where it listens.
+    /// The local address, with the chosen port.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Answers until `shutdown` is ready; then ends every connection. A new connection has what `tls` has then.
+    /// Serves until `shutdown` completes, then closes all connections. New connections use the latest value of `tls`.
     pub async fn serve<C: Controller, R: Rest>(
         self,
         tls: watch::Receiver<Arc<ServerConfig>>,
         controller: Arc<C>,
         rest: Arc<R>,
-        patience: Patience,
+        timeouts: Timeouts,
         shutdown: impl Future<Output = ()>,
     ) {
-        let service = Service::new(controller, patience);
-        let visits = Visits::default();
-        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let service = Service::new(controller, timeouts);
+        let limits = AddressLimits::default();
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let mut connections = JoinSet::new();
         let mut shutdown = std::pin::pin!(shutdown);
         loop {
@@ -112,14 +112,14 @@ impl Listener {
                         () = &mut shutdown => return,
                         stream = accept(&self.listener) => stream,
                     };
-                    let Some(visit) = visits.begin(from.ip()) else {
-                        tracing::debug!(%from, "too many connections of one address that no agent was let in on");
+                    let Some(slot) = limits.acquire(from.ip()) else {
+                        tracing::debug!(%from, "too many unauthenticated connections from one address");
                         continue;
                     };
                     let acceptor = TlsAcceptor::from(Arc::clone(&tls.borrow()));
-                    let talk = Talk { service: service.clone(), rest: Arc::clone(&rest), patience, visit };
+                    let context = ConnectionContext { service: service.clone(), rest: Arc::clone(&rest), timeouts, slot };
                     connections.spawn(async move {
-                        talk.run(stream, from, acceptor).await;
+                        context.run(stream, from, acceptor).await;
                         drop(place);
                     });
                 }
@@ -134,110 +134,114 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
             Ok(accepted) => return accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection; trying again");
-                let next_try = Instant::now() + PAUSE;
+                let next_try = Instant::now() + ACCEPT_RETRY_DELAY;
                 sleep_until(next_try).await;
             }
         }
     }
 }
 
-/// One connection.
-struct Talk<C: Controller, R> {
+/// What a new connection needs.
+struct ConnectionContext<C: Controller, R> {
     service: Service<C>,
     rest: Arc<R>,
-    patience: Patience,
-    visit: Visit,
+    timeouts: Timeouts,
+    slot: Slot,
 }
 
-impl<C: Controller, R: Rest> Talk<C, R> {
+impl<C: Controller, R: Rest> ConnectionContext<C, R> {
     async fn run(self, stream: TcpStream, from: SocketAddr, acceptor: TlsAcceptor) {
-        // What is done for a moment only has memory of its own, which an agent's connection does not keep.
+        // Boxed: the memory of the handshake is freed before the connection is served.
         let Some(connection) = Box::pin(self.begin(stream, from, acceptor)).await else { return };
         if let Err(error) = connection.await {
-            tracing::debug!(%from, %error, "a connection ended");
+            tracing::debug!(%from, %error, "connection ended");
         }
     }
 
     async fn begin(self, stream: TcpStream, from: SocketAddr, acceptor: TlsAcceptor) -> Option<Connection> {
         let _ = stream.set_nodelay(true);
-        let stream = match timeout(self.patience.handshake, acceptor.accept(stream)).await {
+        let stream = match timeout(self.timeouts.handshake, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
-                tracing::debug!(%from, %error, "a client that does not speak TLS with us");
+                tracing::debug!(%from, %error, "TLS handshake failed");
                 return None;
             }
             Err(_) => {
-                tracing::debug!(%from, "a client that did not end its handshake");
+                tracing::debug!(%from, "TLS handshake timed out");
                 return None;
             }
         };
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
-        let visitor = Arc::new(Visitor::new(self, &stream));
-        let answered = Arc::clone(&visitor);
+        let peer = Arc::new(Peer::new(self, &stream));
+        let answered = Arc::clone(&peer);
         let answer = service_fn(move |request| Box::pin(Arc::clone(&answered).answer(request)));
         let stream = TokioIo::new(stream);
         if !is_http2 {
             let mut http = http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(visitor.talk.patience.handshake);
+            http.timer(TokioTimer::new()).header_read_timeout(peer.context.timeouts.handshake);
             let connection = Box::pin(http.serve_connection(stream, answer));
-            return Some(Box::pin(visitor.stay(connection, http1::Connection::graceful_shutdown)));
+            return Some(Box::pin(peer.serve(connection, http1::Connection::graceful_shutdown)));
         }
         let mut http = http2::Builder::new(TokioExecutor::new());
         http.timer(TokioTimer::new())
-            .keep_alive_interval(PING_EVERY)
-            .keep_alive_timeout(PING_PATIENCE)
-            .max_concurrent_streams(MOST_STREAMS)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .max_concurrent_streams(MAX_STREAMS)
             .max_send_buf_size(SEND_BUFFER);
         let connection = Box::pin(http.serve_connection(stream, answer));
-        Some(Box::pin(visitor.stay(connection, http2::Connection::graceful_shutdown)))
+        Some(Box::pin(peer.serve(connection, http2::Connection::graceful_shutdown)))
     }
 }
 
-/// A connection that goes on.
+/// A connection after its handshake.
 type Connection = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
 
-/// Whoever is connected, and what it asks.
-struct Visitor<C: Controller, R> {
-    talk: Talk<C, R>,
-    /// The certificates that it showed.
-    shown: Vec<CertificateDer<'static>>,
+/// The client of a connection.
+struct Peer<C: Controller, R> {
+    context: ConnectionContext<C, R>,
+    /// Its certificates, which TLS has verified.
+    certificates: Vec<CertificateDer<'static>>,
     activity: Activity,
 }
 
-impl<C: Controller, R: Rest> Visitor<C, R> {
-    fn new(talk: Talk<C, R>, stream: &TlsStream<TcpStream>) -> Self {
-        let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
-        Self { talk, shown: shown.iter().map(|it| it.clone().into_owned()).collect(), activity: Activity::default() }
+impl<C: Controller, R: Rest> Peer<C, R> {
+    fn new(context: ConnectionContext<C, R>, stream: &TlsStream<TcpStream>) -> Self {
+        let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        Self {
+            context,
+            certificates: certificates.iter().map(|it| it.clone().into_owned()).collect(),
+            activity: Activity::default(),
+        }
     }
 
     async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-    ) -> Result<Response<Answer<Either<Told, Full<Bytes>>>>, Infallible> {
+    ) -> Result<Response<Answer<Either<StreamBody, Full<Bytes>>>>, Infallible> {
         let busy = self.activity.begin();
         let answer = if request.uri().path() == PATH {
-            match self.talk.service.clone().follow(request, &self.talk.visit).await {
-                Ok(told) => told.map(Either::Left),
+            match self.context.service.clone().follow(request, &self.context.slot).await {
+                Ok(stream) => stream.map(Either::Left),
                 Err(status) => status.into_http::<Full<Bytes>>().map(Either::Right),
             }
         } else {
-            self.talk.rest.answer(request, &self.shown).await.map(Either::Right)
+            self.context.rest.answer(request, &self.certificates).await.map(Either::Right)
         };
         Ok(answer.map(|body| busy.body(body)))
     }
 
-    /// Has the connection go on until it ends, or nobody has asked anything on it for long.
-    async fn stay<H: Future<Output = hyper::Result<()>>>(
+    /// Serves the connection until it ends or is idle for too long.
+    async fn serve<H: Future<Output = hyper::Result<()>>>(
         self: Arc<Self>,
         mut connection: Pin<Box<H>>,
         end: fn(Pin<&mut H>),
     ) -> hyper::Result<()> {
-        let Patience { handshake, idle, .. } = self.talk.patience;
+        let Timeouts { handshake, idle, .. } = self.context.timeouts;
         tokio::select! {
             ended = &mut connection => return ended,
             () = self.activity.has_ended(handshake, idle) => end(connection.as_mut()),
         }
-        // What was asked at the last moment is answered.
+        // Open requests are still answered.
         timeout(handshake, connection).await.unwrap_or(Ok(()))
     }
 }

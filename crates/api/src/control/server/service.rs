@@ -1,4 +1,4 @@
-//! One task an agent: it asks for a batch, hands it on in parts as fast as the agent takes them, and hears reports meanwhile.
+//! One task per agent: sends batches in parts, as fast as the agent reads them, and receives reports.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -11,25 +11,25 @@ use tokio::time::timeout;
 use tonic::Status;
 use types::control::Batch;
 
-use super::grpc::{Messages, Said, Told, framed};
-use super::visits::Visit;
-use super::{Controller, Feed, Patience, Refusal};
+use super::grpc::{Messages, StreamBody, StreamItem, framed};
+use super::limits::Slot;
+use super::{Controller, Feed, Refusal, Timeouts};
 use crate::control::decode;
 use crate::control::parts::Parts;
 use crate::control::wire::{self, from_agent::Kind};
 
-/// Where the stream is.
+/// The gRPC method of the stream.
 pub(super) const PATH: &str = "/antrea.control.v1.Control/Follow";
 
-/// Lets agents in.
+/// Accepts streams of agents.
 pub(super) struct Service<C> {
     controller: Arc<C>,
-    patience: Patience,
+    timeouts: Timeouts,
 }
 
 impl<C> Clone for Service<C> {
     fn clone(&self) -> Self {
-        Self { controller: Arc::clone(&self.controller), patience: self.patience }
+        Self { controller: Arc::clone(&self.controller), timeouts: self.timeouts }
     }
 }
 
@@ -44,102 +44,101 @@ impl From<Refusal> for Status {
 }
 
 impl<C: Controller> Service<C> {
-    pub(super) fn new(controller: Arc<C>, patience: Patience) -> Self {
-        Self { controller, patience }
+    pub(super) fn new(controller: Arc<C>, timeouts: Timeouts) -> Self {
+        Self { controller, timeouts }
     }
 
-    /// The stream to an agent that comes with this request, if it is let in.
-    pub(super) async fn follow(self, request: Request<Incoming>, visit: &Visit) -> Result<Response<Told>, Status> {
+    /// Opens the stream that a request asks for, if the agent is accepted.
+    pub(super) async fn follow(self, request: Request<Incoming>, slot: &Slot) -> Result<Response<StreamBody>, Status> {
         let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = header.and_then(|value| value.strip_prefix("Bearer ")).map(str::to_owned);
-        let token = token.ok_or_else(|| Status::unauthenticated("needs a token: `authorization: Bearer TOKEN`"))?;
+        let token =
+            token.ok_or_else(|| Status::unauthenticated("missing token; send `authorization: Bearer TOKEN`"))?;
         let mut incoming = Messages::of(request.into_body());
-        let late = |_| Status::deadline_exceeded("the agent did not say which Node it is of");
-        let hello = timeout(self.patience.hello, incoming.next()).await.map_err(late)??;
+        let late = |_| Status::deadline_exceeded("the agent did not send a hello with its Node name in time");
+        let hello = timeout(self.timeouts.hello, incoming.next()).await.map_err(late)??;
         let Some(wire::FromAgent { kind: Some(Kind::Hello(wire::Hello { node })) }) = hello else {
-            return Err(Status::invalid_argument("the first message of an agent is a hello with its Node"));
+            return Err(Status::invalid_argument("the first message must be a hello with the Node name"));
         };
         let feed = self.controller.admit(&token, &node).await?;
-        visit.admitted();
+        slot.release();
         incoming.admitted();
-        // One part is on its way to HTTP/2, which stops taking them when the agent does.
+        // One part is in flight to HTTP/2, which applies the back pressure of the agent.
         let (parts, outgoing) = mpsc::channel(1);
-        let agent = Agent { controller: self.controller, node, patience: self.patience };
+        let agent = Agent { controller: self.controller, node, timeouts: self.timeouts };
         tokio::spawn(agent.run(feed, incoming, parts));
-        Ok(Told::answer(outgoing))
+        Ok(StreamBody::answer(outgoing))
     }
 }
 
 struct Agent<C> {
     controller: Arc<C>,
     node: String,
-    patience: Patience,
+    timeouts: Timeouts,
 }
 
 impl<C: Controller> Agent<C> {
-    async fn run(self, feed: C::Feed, incoming: Messages, parts: mpsc::Sender<Box<Said>>) {
+    async fn run(self, feed: C::Feed, incoming: Messages, parts: mpsc::Sender<Box<StreamItem>>) {
         let node = &self.node;
-        let told = async {
-            match timeout(self.life(), self.tell(feed, &parts)).await {
+        let sending = async {
+            match timeout(self.lifetime(), self.send_batches(feed, &parts)).await {
                 Ok(status) => status,
-                Err(_) => {
-                    Status::aborted("an agent has to show again from time to time who it is; it may come again at once")
-                }
+                Err(_) => Status::aborted("the agent has to authenticate again; it can reconnect immediately"),
             }
         };
         tokio::select! {
-            status = told => {
-                tracing::info!(%node, "the stream to an agent is ended: {}", status.message());
-                // It hears why, unless it takes nothing.
+            status = sending => {
+                tracing::info!(%node, "closed the stream to the agent: {}", status.message());
+                // The agent gets the status, unless it does not read.
                 let _ = parts.try_send(Box::new(Err(status)));
             }
-            why = self.hear(incoming) => tracing::debug!(%node, "an agent has gone: {why}"),
-            () = parts.closed() => tracing::debug!(%node, "an agent has gone"),
+            why = self.receive_reports(incoming) => tracing::debug!(%node, "agent disconnected: {why}"),
+            () = parts.closed() => tracing::debug!(%node, "agent disconnected"),
         }
     }
 
-    /// How long it is told without being asked again who it is. Agents that came at once do not all come again at once.
-    fn life(&self) -> Duration {
+    /// The time until the agent has to authenticate again. Agents that connected together do not all reconnect together.
+    fn lifetime(&self) -> Duration {
         let mut hasher = DefaultHasher::new();
         self.node.hash(&mut hasher);
         let share = hasher.finish() % 1024;
-        self.patience.admitted + self.patience.admitted.mul_f64(share as f64 / 1024.0)
+        self.timeouts.admitted + self.timeouts.admitted.mul_f64(share as f64 / 1024.0)
     }
 
-    async fn tell(&self, mut feed: C::Feed, parts: &mpsc::Sender<Box<Said>>) -> Status {
+    async fn send_batches(&self, mut feed: C::Feed, parts: &mpsc::Sender<Box<StreamItem>>) -> Status {
         while let Some(batch) = feed.next().await {
-            // It has memory of its own, which is there as long as there is something to send.
+            // Boxed, so that its memory is freed after sending.
             if let Err(status) = Box::pin(self.send(batch, parts)).await {
                 return status;
             }
         }
-        Status::aborted("the Node has another stream")
+        Status::aborted("replaced by a newer stream of the same Node")
     }
 
-    async fn send(&self, batch: Batch, parts: &mpsc::Sender<Box<Said>>) -> Result<(), Status> {
+    async fn send(&self, batch: Batch, parts: &mpsc::Sender<Box<StreamItem>>) -> Result<(), Status> {
         for part in Parts::of(batch) {
-            let sent = timeout(self.patience.slow, parts.send(Box::new(Ok(framed(&part))))).await;
+            let sent = timeout(self.timeouts.slow, parts.send(Box::new(Ok(framed(&part))))).await;
             let slow = |_| {
                 Status::resource_exhausted(format!(
-                    "the agent took nothing for {} s; it may come again for a snapshot",
-                    self.patience.slow.as_secs_f64()
+                    "the agent read nothing for {} s; it can reconnect and gets a snapshot",
+                    self.timeouts.slow.as_secs_f64()
                 ))
             };
-            sent.map_err(slow)?.map_err(|_| Status::cancelled("the agent has gone"))?;
+            sent.map_err(slow)?.map_err(|_| Status::cancelled("the agent disconnected"))?;
         }
         Ok(())
     }
 
-    async fn hear(&self, mut incoming: Messages) -> String {
+    async fn receive_reports(&self, mut incoming: Messages) -> String {
         loop {
             match incoming.next().await {
                 Ok(Some(wire::FromAgent { kind: Some(Kind::Reports(reports)) })) => match decode::reports(reports) {
                     Ok(reports) => Box::pin(self.controller.report(&self.node, reports)).await,
                     Err(error) => return error.to_string(),
                 },
-                // A kind of a newer version.
+                // A message of a newer version.
                 Ok(Some(_)) => {}
-                Ok(None) => return "it has ended the stream".to_owned(),
+                Ok(None) => return "it closed the stream".to_owned(),
                 Err(status) => return status.message().to_owned(),
             }
         }

@@ -1,4 +1,4 @@
-//! DaemonSets to Pods, one a Node.
+//! DaemonSets to Pods, one for each Node.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ pub(in super::super) fn daemon_set(core: &Core, index: &Index, namespace: &str, 
         |pod: &Value| at(pod, "metadata.labels").get("controller-revision-hash").and_then(Value::as_str) == Some(&hash);
     let mine = index.controlled(core, "/pods", &daemons);
     let mut left = Vec::new();
-    // Nodes with a Pod that is good, or with one that has to go before another can come.
+    // Nodes with a current Pod, or with one that must be deleted before another is created.
     let mut taken = BTreeSet::new();
     for pod in mine {
         let (node, name) = (text(&pod, "spec.nodeName").to_owned(), text(&pod, "metadata.name"));
@@ -50,7 +50,7 @@ pub(in super::super) fn daemon_set(core: &Core, index: &Index, namespace: &str, 
         let term = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});
         let required = json!({"nodeSelectorTerms": [term]});
         set(&mut pod, "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution", required);
-        // There is no scheduler to follow that.
+        // There is no scheduler that would handle node affinity.
         set(&mut pod, "spec.nodeName", *node);
         let tolerated = [
             "not-ready:NoExecute",

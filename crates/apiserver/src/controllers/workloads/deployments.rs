@@ -1,4 +1,4 @@
-//! Deployments to ReplicaSets: the Pods of a new template come at once, and those of the old one go at once.
+//! Deployments to ReplicaSets: a new template replaces all Pods at once.
 
 use serde_json::{Value, json};
 
@@ -21,14 +21,14 @@ pub(in super::super) fn deployment(core: &Core, index: &Index, namespace: &str, 
     let replicas = number(&deployment, "spec.replicas");
     let mut mine = index.controlled(core, "apps/replicasets", &deployment);
     let is_current = |set: &Value| text(set, "metadata.name") == current;
-    // A template that comes back is a new revision too.
+    // An old template that is used again becomes a new revision.
     let others = mine.iter().filter(|set| !is_current(set)).map(revision).max().unwrap_or(0);
     let latest = mine.iter().find(|set| is_current(set)).map_or(0, revision).max(others + 1);
     if !mine.iter().any(is_current) {
         let set = replica_set(&deployment, &current, &hash);
         match core.create(&sets, namespace, set, &write()) {
             Ok(written) => mine.push(written.object),
-            // Made a moment ago, and not yet noticed.
+            // Created by an earlier run, and not yet in the index.
             Err(failure) if failure.reason == "AlreadyExists" => {
                 mine.push(core.get(&sets, namespace, &current)?.value());
             }
@@ -57,7 +57,7 @@ pub(in super::super) fn deployment(core: &Core, index: &Index, namespace: &str, 
     status(core, "deployments", &deployment, &counts(&deployment, &mine, &current))
 }
 
-/// The ReplicaSet of the template as it is now.
+/// The ReplicaSet of the current template.
 fn replica_set(deployment: &Value, name: &str, hash: &str) -> Value {
     let labelled = |mut labels: Value| {
         crate::value::object(&mut labels).insert("pod-template-hash".into(), hash.into());
@@ -86,7 +86,7 @@ fn revision(set: &Value) -> u64 {
     text.parse().unwrap_or(0)
 }
 
-/// How many Pods more than asked for there may be during a change; a part of them is rounded up.
+/// `maxSurge`: the number of additional Pods during an update; a percentage is rounded up.
 fn surge(deployment: &Value, replicas: usize) -> usize {
     match at(deployment, "spec.strategy.rollingUpdate.maxSurge") {
         Value::String(text) => {

@@ -1,4 +1,4 @@
-//! ReplicaSets to Pods.
+//! ReplicaSets to Pods: creates missing Pods and deletes surplus ones.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ pub(in super::super) fn replica_set(core: &Core, index: &Index, namespace: &str,
         let pod = new_pod(&set, at(&set, "spec.template"));
         mine.push(core.create(&pods, namespace, pod, &write())?.object);
     }
-    // Those that do the least go first.
+    // Pods without a Node and unready Pods are deleted first.
     mine.sort_by_key(|pod| (!text(pod, "spec.nodeName").is_empty(), is_ready(pod)));
     let surplus = mine.len().saturating_sub(wanted);
     let mut terminating = ending.len();

@@ -1,4 +1,4 @@
-//! What is below objects: their status, their scale, where Pods are bound and evicted, tokens of accounts.
+//! Subresources: status, scale, binding and eviction of Pods, tokens of ServiceAccounts.
 
 use http::{Method, Response};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::serve::target::Place;
 use crate::serve::{Asked, Body, State, answer, reading};
 use crate::value::{at, items, set, text};
 
-/// Subresources.
+/// Writes to a subresource.
 pub(super) fn below(
     state: &State,
     asked: &Asked,
@@ -51,7 +51,7 @@ pub(super) fn below(
     }
 }
 
-/// Sets how many there are to be.
+/// Sets the number of replicas.
 fn scale(
     state: &State,
     asked: &Asked,
@@ -91,7 +91,7 @@ fn scale(
     Ok(answer::json(200, &scale_of(resource, &written.object)))
 }
 
-/// Puts a Pod on a Node.
+/// Assigns a Pod to a Node.
 pub(super) fn bind(
     state: &State,
     resource: &Resource,
@@ -130,7 +130,7 @@ fn success() -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 }
 
-/// The scale of a workload.
+/// The `Scale` object of a workload.
 pub(in crate::serve) fn scale_of(resource: &Resource, object: &Value) -> Value {
     let path = |name: &str, otherwise: &str| match &resource.custom {
         Some(custom) => text(&custom.scale, name).trim_start_matches('.').to_owned(),

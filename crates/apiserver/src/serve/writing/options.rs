@@ -1,4 +1,4 @@
-//! How to write, as the parameters of a request say it.
+//! Options of a write, from the query parameters.
 
 use serde_json::{Value, json};
 
@@ -8,10 +8,10 @@ use crate::resources::Resource;
 use crate::serve::{Asked, reading};
 use crate::value::{at, items, text};
 
-/// The longest name of a field manager.
-const MANAGER: usize = 128;
+/// Maximum length of a field manager's name.
+const MAX_MANAGER_NAME: usize = 128;
 
-/// The object that was sent, and how to write it.
+/// The object of the request, and the options of its write.
 pub(super) fn sent(
     asked: &Asked,
     body: &[u8],
@@ -19,7 +19,7 @@ pub(super) fn sent(
     subresource: &str,
 ) -> Result<(Value, Write), Failure> {
     let sent = reading::object(asked, body, &resource.kind, resource.custom.is_some())?;
-    Ok((sent.value, Write { twice: sent.twice, ..options(asked, subresource)? }))
+    Ok((sent.value, Write { duplicates: sent.duplicates, ..options(asked, subresource)? }))
 }
 
 pub(super) fn options(asked: &Asked, subresource: &str) -> Result<Write, Failure> {
@@ -39,8 +39,13 @@ pub(super) fn options(asked: &Asked, subresource: &str) -> Result<Write, Failure
             return Err(Failure::invalid("meta.k8s.io", kind, "", &errors));
         }
     };
-    if query.get("fieldManager").len() > MANAGER {
-        return Err(Failure::invalid("meta.k8s.io", kind, "", &[FieldError::too_long("fieldManager", MANAGER)]));
+    if query.get("fieldManager").len() > MAX_MANAGER_NAME {
+        return Err(Failure::invalid(
+            "meta.k8s.io",
+            kind,
+            "",
+            &[FieldError::too_long("fieldManager", MAX_MANAGER_NAME)],
+        ));
     }
     Ok(Write {
         manager: asked.manager(),
@@ -48,7 +53,7 @@ pub(super) fn options(asked: &Asked, subresource: &str) -> Result<Write, Failure
         strictness,
         force: query.flag("force"),
         subresource: subresource.to_owned(),
-        twice: Vec::new(),
+        duplicates: Vec::new(),
     })
 }
 

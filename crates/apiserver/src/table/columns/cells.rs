@@ -1,4 +1,4 @@
-//! What the cells say.
+//! The values of cells of the built-in resources.
 
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ pub(super) fn join(object: &Value, list: &str, key: &str) -> Value {
     items(object, list).iter().map(|item| text(item, key)).collect::<Vec<_>>().join(",").into()
 }
 
-/// Labels as `a=b,c=d`.
+/// Labels in the form `a=b,c=d`.
 pub(super) fn labels(labels: &Value) -> Value {
     let pairs: Vec<_> = labels
         .as_object()

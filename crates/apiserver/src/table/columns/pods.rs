@@ -1,16 +1,16 @@
-//! How a Pod is, in a few words.
+//! The cells of Pods.
 
 use serde_json::{Value, json};
 
 use super::{age, cells::amount};
 use crate::value::{at, items, text};
 
-/// What a table says of a Pod.
+/// The values of a Pod's cells.
 struct Summary {
     ready: usize,
     containers: usize,
     restarts: i64,
-    /// When a container ended that was started again, last.
+    /// Time of the last restart of a container.
     restarted: String,
     reason: String,
 }
@@ -41,7 +41,7 @@ pub(super) fn gates(pod: &Value) -> Value {
     format!("{open}/{}", gates.len()).into()
 }
 
-/// What a row says of a Pod that has ended.
+/// The conditions of a row for a terminated Pod.
 pub(in crate::table) fn conditions(pod: &Value) -> Option<Value> {
     let (reason, message) = match text(pod, "status.phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
@@ -89,7 +89,7 @@ fn summary(pod: &Value) -> Summary {
     summary
 }
 
-/// How far the containers are that come first. Answers how often those beside them were restarted while it is not done.
+/// The state of init containers. Returns the restarts of sidecars while initialisation is not finished.
 fn initialisation(pod: &Value, sidecar: impl Fn(&str) -> bool, summary: &mut Summary) -> Option<i64> {
     let mut beside = 0;
     let all = items(pod, "spec.initContainers").len();
@@ -145,7 +145,7 @@ fn restarted(status: &Value, summary: &mut Summary) {
     }
 }
 
-/// Why a container has ended.
+/// The reason why a container terminated.
 fn end(ended: &Value) -> String {
     match (text(ended, "reason"), amount(ended, "signal")) {
         ("", 0) => format!("ExitCode:{}", amount(ended, "exitCode")),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_first_is_told_first() {
+    fn init_containers_determine_the_status_until_they_are_done() {
         let done = json!({"name": "i", "restartCount": 1, "state": {"terminated": {"exitCode": 0}}});
         let failed = json!({"name": "i", "restartCount": 2, "state": {"terminated": {"exitCode": 1}}});
         let beside = json!({"name": "s", "restartCount": 4, "started": true, "ready": true, "state": {"running": {}}});
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_ended_is_told_unless_another_runs() {
+    fn a_terminated_container_determines_the_status_unless_another_runs() {
         let runs = json!({"ready": true, "restartCount": 0, "state": {"running": {}}});
         let ended = json!({"restartCount": 3, "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}});
         let killed = json!({"restartCount": 0, "state": {"terminated": {"exitCode": 137, "signal": 9}}});

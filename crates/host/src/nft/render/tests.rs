@@ -22,6 +22,12 @@ fn firewall() -> Firewall {
         tunnel_ports: [6081].into(),
         host_mark: Some(1),
         policy_only: None,
+        guard: Guard {
+            bridged: nets(&["10.10.0.0/24", "fd00:10::/64"]),
+            routed: nets(&["10.10.1.0/24"]),
+            transport: "eth0".into(),
+            nodes: ["192.168.77.100", "192.168.77.101", "fd00:77::100"].map(|ip| ip.parse().unwrap()).into(),
+        },
     }
 }
 
@@ -40,6 +46,22 @@ table inet antrea {
 		type ipv4_addr . inet_proto . inet_service
 		elements = { 127.0.0.1 . udp . 30053, 192.168.77.100 . tcp . 30001 }
 	}
+	set bridged-pods {
+		type ipv4_addr
+		flags interval
+		auto-merge
+		elements = { 10.10.0.0/24 }
+	}
+	set routed-pods {
+		type ipv4_addr
+		flags interval
+		auto-merge
+		elements = { 10.10.1.0/24 }
+	}
+	set nodes {
+		type ipv4_addr
+		elements = { 192.168.77.100, 192.168.77.101 }
+	}
 	set cluster-pods6 {
 		type ipv6_addr
 		flags interval
@@ -50,13 +72,52 @@ table inet antrea {
 		type ipv6_addr . inet_proto . inet_service
 		elements = { fd00:77::100 . tcp . 30001 }
 	}
+	set bridged-pods6 {
+		type ipv6_addr
+		flags interval
+		auto-merge
+		elements = { fd00:10::/64 }
+	}
+	set routed-pods6 {
+		type ipv6_addr
+		flags interval
+		auto-merge
+	}
+	set nodes6 {
+		type ipv6_addr
+		elements = { fd00:77::100 }
+	}
 	chain raw-prerouting {
 		type filter hook prerouting priority raw; policy accept;
+		iifname != "lo" ip saddr 127.0.0.0/8 drop
+		iifname != "lo" ip daddr 127.0.0.0/8 drop
+		iifname != { "lo", "antrea-gw0" } ip saddr @bridged-pods drop
+		iifname != { "lo", "antrea-gw0", "eth0" } ip saddr @routed-pods drop
+		iifname != { "lo", "antrea-gw0" } ip6 saddr @bridged-pods6 drop
+		iifname != { "lo", "antrea-gw0", "eth0" } ip6 saddr @routed-pods6 drop
 		udp dport { 6081 } fib daddr type local notrack
 	}
 	chain raw-output {
 		type filter hook output priority raw; policy accept;
 		udp dport { 6081 } fib saddr type local notrack
+	}
+	chain tunnels {
+		ct direction reply return
+		udp dport { 4789, 6081 } drop
+		meta l4proto 47 drop
+		tcp dport 7471 drop
+	}
+	chain filter-input {
+		type filter hook input priority filter; policy accept;
+		iifname "antrea-gw0" jump tunnels
+		ct status dnat jump tunnels
+	}
+	chain filter-forward {
+		type filter hook forward priority filter; policy accept;
+		iifname "antrea-gw0" ip daddr @nodes jump tunnels
+		iifname "antrea-gw0" ip6 daddr @nodes6 jump tunnels
+		ct status dnat ip daddr @nodes jump tunnels
+		ct status dnat ip6 daddr @nodes6 jump tunnels
 	}
 	chain mangle-output {
 		type route hook output priority mangle; policy accept;
@@ -86,7 +147,7 @@ table inet antrea {
 }
 
 #[test]
-fn policy_only_mode_marks_services_and_leaves_the_marks_of_others() {
+fn policy_only_mode_marks_services_and_keeps_foreign_marks() {
     let policy_only = PolicyOnly { services: nets(&["10.0.0.0/16"]), mark: 0x800 };
     let firewall =
         Firewall { gateway: "gw0".into(), policy_only: Some(policy_only), random_ports: true, ..Firewall::default() };
@@ -99,7 +160,7 @@ fn policy_only_mode_marks_services_and_leaves_the_marks_of_others() {
     ] {
         assert!(script.contains(rule), "{rule} in\n{script}");
     }
-    for absent in ["dnat", "nat-output", "udp"] {
+    for absent in ["dnat ip to", "nat-output", "fib daddr type local notrack", "routed-pods drop"] {
         assert!(!script.contains(absent), "{absent} in\n{script}");
     }
 }

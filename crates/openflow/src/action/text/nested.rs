@@ -216,6 +216,7 @@ pub(super) fn parse_learn(item: Item<'_>) -> Parsed<Learn> {
             "cookie" => learn.cookie = item.int()?,
             "send_flow_rem" => learn.send_flow_rem = true,
             "delete_learned" => learn.delete_learned = true,
+            "limit" => learn.limit = item.int()?,
             "output" => learn.specs.push(LearnSpec::Output(item.text()?.parse()?)),
             "load" => {
                 let (src, dst) = arrow(item)?;
@@ -288,6 +289,9 @@ impl fmt::Display for Learn {
         }
         if self.cookie != 0 {
             write!(f, ",cookie={:#x}", self.cookie)?;
+        }
+        if self.limit != 0 {
+            write!(f, ",limit={}", self.limit)?;
         }
         for spec in &self.specs {
             write!(f, ",{spec}")?;

@@ -237,7 +237,7 @@ fn a_message_refused_on_its_way_into_a_bundle_is_missing_from_it() {
             .unwrap();
     }
     client.send_bytes(&bytes);
-    // The switch says so at once, but then commits the rest: whoever wants all or nothing has to discard the bundle.
+    // The switch says so at once, but then commits the rest: for all or nothing, the controller must discard the bundle.
     let Message::Error(error) = client.reply(0x1001) else { panic!() };
     assert!(error.is("OFPBAC_MATCH_INCONSISTENT"), "{error}");
     assert!(matches!(client.call(&control(BundleStep::CommitRequest)), Message::BundleControl(_)));
@@ -289,7 +289,7 @@ fn packets_come_with_userdata_and_go_out_again() {
 }
 
 #[test]
-fn changes_of_others_are_told() {
+fn a_monitor_reports_changes_of_other_controllers() {
     let mut client = listener("changes");
     let mut other = Client::connect(&OVS, "changes");
     let there = flow("table=1,priority=5,ip,cookie=3,actions=drop");

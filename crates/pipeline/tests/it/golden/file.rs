@@ -1,4 +1,4 @@
-//! Golden files: scenarios with the flows that a reference document shows for them, and those that we have instead.
+//! Golden files: scenarios with the flows of a reference document, and our differing flows.
 //!
 //! ```text
 //! # A comment. Settings before the first heading hold for all fragments, unless a fragment has the same key.
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A flow or group has two characters before it: `  ` in the document and in ours, `- ` in the document only, `+ ` in ours only
-//! (both with the errata that are the reason), `= ` in ours, and in the document in words only.
+//! (both with the errata that are the reason), `= ` in ours, while the document only describes it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use std::fmt;
 use openflow::flow::Flow;
 use openflow::group::Group;
 
-/// Whose a flow is.
+/// Which side has a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
     Both,
@@ -73,7 +73,7 @@ impl fmt::Display for Entry {
 pub(super) struct Line {
     pub(super) side: Side,
     pub(super) text: String,
-    /// Errata, or the document's words.
+    /// Errata, or the description in the document.
     pub(super) note: String,
 }
 
@@ -84,7 +84,7 @@ impl Line {
     }
 }
 
-/// What a file is made of, in order, so that it can be written as it was read.
+/// A part of a file; parts are kept in order, so that the file can be written as it was read.
 #[derive(Clone, Debug)]
 enum Item {
     /// A comment or an empty line.
@@ -114,7 +114,7 @@ impl Golden {
         Self { items: text.lines().map(parse_line).collect() }
     }
 
-    /// Settings that hold for all fragments.
+    /// Settings of all fragments.
     pub(super) fn defaults(&self) -> Settings {
         let mut settings = Settings::new();
         for item in self.items.iter().take_while(|item| !matches!(item, Item::Heading(_))) {
@@ -151,8 +151,8 @@ impl Golden {
         fragments
     }
 
-    /// The file with our side as it is now: `ours` tells what each fragment's scenario compiles to. What a document shows stays,
-    /// reasons stay where they were given, and none are invented.
+    /// The file with our side updated: `ours` compiles the scenario of a fragment. The document's flows and existing reasons
+    /// stay, and no reasons are added.
     pub(super) fn updated(&self, ours: impl Fn(&Fragment) -> Vec<Entry>) -> String {
         let fragments = self.fragments();
         let mut compiled = fragments.iter().map(&ours);
@@ -187,7 +187,7 @@ impl Golden {
     }
 }
 
-/// Puts flows that are new after the last line of a fragment.
+/// Inserts new flows after the last line of a fragment.
 fn append(items: &mut Vec<Item>, entries: Vec<Entry>) {
     let last = items.iter().rposition(|item| !matches!(item, Item::Text(_)));
     let at = last.map_or(0, |last| last + 1);
@@ -226,7 +226,7 @@ fn parse_line(line: &str) -> Item {
     Item::Setting(key.to_owned(), value.to_owned())
 }
 
-/// The number in `ConntrackTable (30)`, whatever follows.
+/// The number in `ConntrackTable (30)`, ignoring the rest of the line.
 fn table(title: &str) -> u8 {
     let number = title.split_once('(').and_then(|(_, rest)| rest.split_once(')')).map(|(number, _)| number);
     number.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("`{title}` has no table number"))

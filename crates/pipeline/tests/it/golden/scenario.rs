@@ -1,8 +1,8 @@
-//! What the settings of a fragment describe, and what it compiles to.
+//! The scenario that the settings of a fragment describe, and its flows.
 //!
-//! A setting is words, bare or `name=value`; lists within a value are separated by commas. Every word must be understood.
+//! A setting is words, bare or `name=value`; lists within a value are separated by commas. An unknown word is an error.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -92,7 +92,7 @@ fn one<'a, T>(settings: &'a Settings, key: &str, parse: impl Fn(&mut Words<'a>) 
     values.remove(0)
 }
 
-/// What the fragment's scenario compiles to: the flows in its table, and all groups.
+/// Compiles the scenario of a fragment: the flows in its table, and all groups.
 pub(super) fn compile(fragment: &Fragment) -> Vec<Entry> {
     let (flows, groups) = everything(&fragment.settings);
     let here = flows.into_iter().filter(|flow| flow.table == fragment.table);
@@ -113,7 +113,14 @@ fn everything(settings: &Settings) -> (Vec<Flow>, Vec<Entry>) {
     let pipeline = Pipeline::new(node(settings));
     let mut flows = pipeline.base();
     flows.extend(all(settings, "pod", pod).iter().flat_map(|pod| pipeline.pod(pod)));
-    flows.extend(all(settings, "peer", peer).iter().flat_map(|peer| pipeline.peer(peer)));
+    for peer in all(settings, "peer", peer) {
+        let node = match peer.path {
+            PeerPath::Tunnel(node) => [node].into(),
+            PeerPath::Route => BTreeSet::new(),
+        };
+        flows.extend(pipeline.peer(&peer));
+        flows.extend(pipeline.peer_node(&node, &[peer]));
+    }
     flows.extend(all(settings, "frontend", frontend).iter().flat_map(|(f, cookie)| pipeline.frontend(f, *cookie)));
     flows.extend(all(settings, "endpoint", endpoints).iter().flat_map(|(protocol, endpoints)| {
         endpoints.iter().flat_map(|endpoint| pipeline.endpoint(*protocol, endpoint)).collect::<Vec<_>>()
@@ -191,9 +198,11 @@ fn node(settings: &Settings) -> Node {
         gateway,
         uplink: all(settings, "uplink", |words| Uplink { port: words.port("port") }).pop(),
         tunnels: all(settings, "tunnel", |words| words.port("port")),
+        tunnel_port: None,
         addresses: Families { v4: Some(v4), v6: None },
         node_port_addresses: all(settings, "nodeport", |words| words.get("ip")),
         service_cidrs: all(settings, "service-cidr", |words| words.get("cidr")),
+        host_balances: false,
     }
 }
 
@@ -293,7 +302,7 @@ fn rule(words: &mut Words<'_>) -> Rule {
     }
 }
 
-/// What a switch would learn from the packet; nothing if the packet lacks a field that is asked for.
+/// The flow that a switch would learn from the packet; `None` if the packet lacks a required field.
 fn learned(learn: &Learn, packet: &Match) -> Option<Flow> {
     let of_packet = |bits: Subfield| Some((packet.get(bits.field())?.0 & bits.mask()) >> bits.offset());
     let value = |source: &LearnSource| match source {

@@ -1,4 +1,4 @@
-//! A Node with at least one of everything.
+//! A Node with at least one object of every kind.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use pipeline::model::{
 
 use crate::cluster::{Cluster, Service};
 
-/// The Node with everything that this variant knows.
+/// The Node with every object that this variant supports.
 pub(super) fn on(mode: Mode, features: Features, datapath: Datapath) -> Cluster {
     let mut cluster = Cluster::new(node(mode, features, datapath));
     cluster.pods = (1..=4).map(pod).collect();
@@ -54,12 +54,14 @@ fn node(mode: Mode, features: Features, datapath: Datapath) -> Node {
         features,
         datapath,
         gateway: Gateway { port: Port(2), mac: Mac([0x0a, 0, 0, 0, 0, 1]) },
-        // A tunnel that all share and two of single peers, as with IPsec; policy-only mode has none.
+        // A shared tunnel and two of single peers, as with IPsec; policy-only mode has none.
         tunnels: if mode == Mode::NetworkPolicyOnly { Vec::new() } else { vec![Port(1), Port(20), Port(21)] },
+        tunnel_port: Some(8472),
         uplink: (datapath == Datapath::Windows).then_some(Uplink { port: Port(30) }),
         addresses: Families { v4: Some(v4), v6: Some(v6) },
         node_port_addresses: vec![ip("192.168.77.101"), ip("172.17.0.1"), ip("fd00:77::101")],
         service_cidrs: vec!["10.96.0.0/12".parse().unwrap(), "fd00:96::/108".parse().unwrap()],
+        host_balances: false,
     }
 }
 
@@ -150,8 +152,13 @@ fn service(protocol: Protocol, ipv6: bool, affinity: Option<Affinity>, group: u3
             frontends.push(Frontend { port, ..frontend(FrontendKind::NodePort { ipv6 }, local) });
         }
     }
-    let nobody = FrontendKind::ClusterIp(address(98));
-    frontends.push(Frontend { group: None, in_cluster_group: None, affinity: None, ..frontend(nobody, false) });
+    let without_endpoints = FrontendKind::ClusterIp(address(98));
+    frontends.push(Frontend {
+        group: None,
+        in_cluster_group: None,
+        affinity: None,
+        ..frontend(without_endpoints, false)
+    });
     Service { protocol, frontends, groups: groups.into() }
 }
 

@@ -1,7 +1,7 @@
 //! P39: a connection that a policy has denied stays denied, whatever an accomplice at the other end sends.
 //!
-//! The destination of a Service's packet is translated, and the connection remembered, before policies are asked. If being
-//! remembered were enough to pass them, an answer nobody is waiting for would open the way.
+//! A connection to a Service is DNATed and committed before policies are evaluated. If every established connection
+//! bypassed policies, an unsolicited reply would open it.
 
 use openflow::field::Field;
 use pipeline::model::Direction::{Egress, Ingress};
@@ -33,7 +33,7 @@ fn baseline_drop(cluster: &mut Cluster, direction: Direction, pod: End) {
     cluster.rules.push(pipeline::model::Rule { kind, ..allow(1, direction, pod) });
 }
 
-/// The flows as the seed has them: to be remembered is enough. So is a way past the rules of tiers.
+/// The reference flows: every established connection bypasses Kubernetes rules and tiers.
 fn believe_all_that_is_remembered(flows: &mut Flows) {
     for flow in flows.values_mut() {
         let passes = flow.matches.get(Field::CtState).is_some_and(|(_, mask)| mask & 0x01 != 0);
@@ -43,7 +43,7 @@ fn believe_all_that_is_remembered(flows: &mut Flows) {
     }
 }
 
-/// A tries, B sends an answer that A has not asked for, A tries again: what of A's arrives at B?
+/// A tries, B sends an unsolicited reply, A tries again: returns A's packets that arrive at B.
 fn attack(w: &mut World, tcp: bool) -> Vec<(&'static str, super::frame::Frame)> {
     let (a, service, b) = (A.at(40000), at(CLUSTER_IP, 80), B.at(TARGET));
     let packet = |from, to, step| if tcp { Packet::tcp(from, to, step) } else { Packet::udp(from, to) };
@@ -55,13 +55,13 @@ fn attack(w: &mut World, tcp: bool) -> Vec<(&'static str, super::frame::Frame)> 
     for step in [Ack, Data, Data] {
         came.extend(w.send(A.port, to_gateway(A, packet(a, service, step))));
     }
-    // And once more without the Service, as the endpoint is known now.
+    // Again without the Service, directly to the endpoint.
     came.extend(w.send(A.port, packet(a, b, Data).between(A.mac, B.mac)));
     came
 }
 
 #[test]
-fn an_answer_of_an_accomplice_does_not_open_a_denied_service_connection() {
+fn an_unsolicited_reply_does_not_open_a_denied_service_connection() {
     for (how, denial) in DENIALS {
         for tcp in [true, false] {
             let mut w = World::with(|c| {
@@ -75,7 +75,7 @@ fn an_answer_of_an_accomplice_does_not_open_a_denied_service_connection() {
 }
 
 #[test]
-fn with_the_seeds_flows_an_accomplice_opens_it() {
+fn with_the_reference_flows_an_unsolicited_reply_opens_it() {
     for (how, denial) in &DENIALS[..4] {
         for tcp in [true, false] {
             let mut w = World::with(|c| {
@@ -90,7 +90,7 @@ fn with_the_seeds_flows_an_accomplice_opens_it() {
 }
 
 #[test]
-fn nor_does_an_accomplice_on_another_node() {
+fn an_unsolicited_reply_from_another_node_does_not_open_it() {
     for (how, denial) in DENIALS.into_iter().step_by(2) {
         for tcp in [true, false] {
             let mut w = World::with(|c| {
@@ -111,7 +111,7 @@ fn nor_does_an_accomplice_on_another_node() {
 }
 
 #[test]
-fn nor_do_pods_open_the_way_in_for_a_client_outside() {
+fn an_unsolicited_reply_does_not_open_it_for_an_external_client() {
     for tcp in [true, false] {
         let mut w = World::with(|c| {
             let service = Service::of(BY_NODE_PORT, NODE_PORT, &[local(B)]);
@@ -129,12 +129,12 @@ fn nor_do_pods_open_the_way_in_for_a_client_outside() {
     }
 }
 
-/// Where a Pod can send its frames, whatever is in them.
+/// Destination MACs that a Pod can choose, whatever the IP destination.
 const DETOURS: [(&str, Mac); 4] =
-    [("the gateway", HOST.mac), ("the tunnel", VIRTUAL_MAC), ("another Pod", C.mac), ("nobody", Mac([2; 6]))];
+    [("the gateway", HOST.mac), ("the tunnel", VIRTUAL_MAC), ("another Pod", C.mac), ("an unknown MAC", Mac([2; 6]))];
 
 #[test]
-fn a_detour_does_not_spare_a_connection_the_policies_of_its_destination() {
+fn a_connection_through_the_host_does_not_bypass_ingress_policies() {
     let kube_proxy = Features { antrea_proxy: false, proxy_all: false, antrea_policy: true };
     for ((detour, mac), features) in DETOURS.into_iter().flat_map(|d| [(d, Features::default()), (d, kube_proxy)]) {
         for tcp in [true, false] {
@@ -146,7 +146,7 @@ fn a_detour_does_not_spare_a_connection_the_policies_of_its_destination() {
             let packet = |from, to, step| if tcp { Packet::tcp(from, to, step) } else { Packet::udp(from, to) };
             let (a, b) = (A.at(40000), B.at(80));
             w.send(A.port, packet(a, b, Syn).between(A.mac, mac));
-            // B would like to be reached, and answers.
+            // B cooperates, and replies.
             w.send(B.port, packet(b, a, SynAck).between(B.mac, A.mac));
             for step in [Ack, Data] {
                 let came = w.send(A.port, packet(a, b, step).between(A.mac, B.mac));
@@ -157,14 +157,32 @@ fn a_detour_does_not_spare_a_connection_the_policies_of_its_destination() {
 }
 
 #[test]
-fn a_packet_leaves_for_its_destination_only_whatever_mac_it_is_sent_to() {
+fn a_packet_is_forwarded_by_ip_address_whatever_its_mac() {
     let mut w = World::with(|c| {
         isolate(c, Egress, A);
         c.rules = vec![allow(1, Egress, A).with_peer(OUTSIDE)];
     });
-    // A may talk to the world outside, but not to B, which would listen.
+    // A may connect to external addresses, but not to B, which cooperates.
     let packet = Packet::udp(A.at(40000), at(OUTSIDE, 53));
     for (_, mac) in DETOURS.into_iter().chain([("B", B.mac)]) {
         w.passes(A.port, packet.clone().between(A.mac, mac), HOST.port, to_gateway(A, packet.clone()));
     }
+}
+
+#[test]
+fn packets_to_unassigned_pod_addresses_are_dropped() {
+    let free = End { ip: [10, 10, 0, 77].into(), mac: Mac([0x0a, 0, 0, 0, 0, 0x77]), ..B };
+    let mut w = World::with(|c| c.services.push(Service::of(BY_CLUSTER_IP, 80, &[local(free)])));
+    let to = |end: End, step| Packet::tcp(A.at(40000), end.at(TARGET), step);
+    for mac in [free.mac, VIRTUAL_MAC, HOST.mac] {
+        for step in [Syn, Data] {
+            w.drops(A.port, to(free, step).between(A.mac, mac));
+        }
+        w.drops(A.port, Packet::udp(A.at(40000), free.at(TARGET)).between(A.mac, mac));
+    }
+    w.drops(A.port, to_gateway(A, Packet::tcp(A.at(40001), at(CLUSTER_IP, 80), Syn)));
+    w.drops(HOST.port, from_host(Packet::udp(HOST.at(40000), free.at(TARGET))));
+    // The gateway's own address is the host's.
+    let to_host = to_gateway(A, Packet::udp(A.at(40000), HOST.at(53)));
+    w.passes(A.port, to_host.clone(), HOST.port, to_host);
 }

@@ -1,5 +1,5 @@
-//! Packets in parts. The tracker puts them together and sends the parts on, all with what it knows of the whole. Flows see no
-//! ports in any of them: a connection that begins in parts is no Service's, and no rule about ports is about it.
+//! IP fragments. The tracker reassembles them and forwards the fragments with the state of the whole packet. Flows see no
+//! ports in any of them: a connection that begins with fragments matches no Service, and no rule with ports.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,11 +13,11 @@ use super::services::{BY_CLUSTER_IP, CLUSTER_IP};
 use super::world::{A, B, C, End, HOST, World, at, from_gateway, to_gateway};
 use crate::cluster::Service;
 
-/// Where the datagram is cut: only the last part may be smaller than 1200 bytes.
+/// Where the datagram is split: only the last fragment may be smaller than 1200 bytes.
 const CUT: usize = 1400;
 
-/// A large UDP datagram without a checksum, in two parts.
-fn parts(from_mac: Mac, to_mac: Mac, src: SocketAddr, dst: SocketAddr, ttl: u8) -> Vec<Vec<u8>> {
+/// A large UDP datagram without a checksum, in two fragments.
+pub(super) fn parts(from_mac: Mac, to_mac: Mac, src: SocketAddr, dst: SocketAddr, ttl: u8) -> Vec<Vec<u8>> {
     let length = 2000u16;
     let mut datagram = [src.port(), dst.port(), length, 0].map(u16::to_be_bytes).concat();
     datagram.extend((8..length).map(|at| at.to_be_bytes()[1]));
@@ -35,17 +35,17 @@ fn parts(from_mac: Mac, to_mac: Mac, src: SocketAddr, dst: SocketAddr, ttl: u8) 
     vec![part(0, &datagram[..CUT], true), part(CUT, &datagram[CUT..], false)]
 }
 
-/// Where a datagram in parts comes out, whole and as expected.
+/// The output port of a fragmented datagram, which must arrive complete and as expected.
 #[track_caller]
-fn passes(w: &mut World, port: &str, sent: &[Vec<u8>], to: &'static str, got: Vec<Vec<u8>>) {
+pub(super) fn passes(w: &mut World, port: &str, sent: &[Vec<u8>], to: &'static str, got: Vec<Vec<u8>>) {
     let came = w.switch.send_parts(port, sent);
     let expected: Vec<_> = got.into_iter().map(|part| (to, part)).collect();
-    // Not the bytes, which are many.
+    // Without the bytes, to keep the message short.
     assert!(came == expected, "{} parts came out of {:?}", came.len(), came.first().map(|(port, _)| port));
 }
 
 #[test]
-fn a_connection_that_begins_in_parts_is_judged_by_addresses() {
+fn a_connection_that_begins_with_fragments_is_matched_by_addresses() {
     let mut w = World::with(|c| isolate(c, Ingress, B));
     let there = |from: End, to: End| parts(from.mac, to.mac, from.at(40000), to.at(53), 64);
     passes(&mut w, A.port, &there(A, C), C.port, there(A, C));
@@ -57,7 +57,7 @@ fn a_connection_that_begins_in_parts_is_judged_by_addresses() {
 }
 
 #[test]
-fn parts_of_a_known_connection_are_translated_as_it_was() {
+fn fragments_of_a_known_connection_are_translated() {
     let mut w = World::with(|c| c.services.push(Service::of(BY_CLUSTER_IP, 53, &[local(B)]).udp()));
     let (a, b, service) = (A.at(40000), B.at(TARGET), at(CLUSTER_IP, 53));
     let small = |from, to| Packet::udp(from, to);

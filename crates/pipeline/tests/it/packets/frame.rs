@@ -3,14 +3,14 @@
 mod read;
 mod write;
 
-pub(super) use write::{checksum, frame};
+pub(super) use testkit::frames::checksum;
+pub(super) use write::frame;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use pipeline::model::{Mac, Protocol};
 
-/// What goes over a wire.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Frame {
     Ip(Packet),
@@ -48,11 +48,11 @@ pub(super) enum Payload {
         reply: bool,
         id: u16,
     },
-    /// "Port unreachable", about a packet of whose beginning it has a copy.
+    /// ICMP "port unreachable", with a copy of the beginning of the packet.
     Unreachable(About),
 }
 
-/// What an error is about.
+/// The packet in an ICMP error.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct About {
     pub(super) protocol: Protocol,
@@ -60,17 +60,17 @@ pub(super) struct About {
     pub(super) dst: SocketAddr,
 }
 
-/// A segment of a TCP conversation: who has sent what before it is in its numbers.
+/// A segment of a TCP conversation; its sequence numbers follow from its position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
     Syn,
     SynAck,
     Ack,
-    /// From the client.
+    /// From the client, after the handshake.
     Data,
-    /// From the server.
+    /// From the server, after `Data`.
     Reply,
-    /// From the server.
+    /// From the server, after the handshake.
     Reset,
 }
 
@@ -110,16 +110,16 @@ pub(super) struct Nd {
     pub(super) src: IpAddr,
     pub(super) dst: IpAddr,
     pub(super) advertisement: bool,
-    /// Router, solicited, override.
+    /// Flags of an advertisement: router, solicited, override.
     pub(super) flags: u32,
     pub(super) target: IpAddr,
-    /// The option with the sender's, or the target's Ethernet address.
+    /// The link-layer address option: source or target.
     pub(super) link: Option<Mac>,
 }
 
-/// Everybody.
+/// The Ethernet broadcast address.
 pub(super) const BROADCAST: Mac = Mac([0xff; 6]);
-/// Nobody.
+/// The target's MAC in ARP requests.
 pub(super) const NO_MAC: Mac = Mac([0; 6]);
 const HOPS: u8 = 64;
 
@@ -153,13 +153,13 @@ impl Packet {
         Self::new(src, to, Payload::Unreachable(about))
     }
 
-    /// In a frame between these two.
+    /// The packet in a frame between these MACs.
     #[must_use]
     pub(super) fn between(self, from_mac: Mac, to_mac: Mac) -> Self {
         Self { from_mac, to_mac, ..self }
     }
 
-    /// After routers have counted the time to live down.
+    /// The packet after this many routers decremented the TTL.
     #[must_use]
     pub(super) fn routed(self, times: u8) -> Self {
         Self { ttl: self.ttl - times, ..self }

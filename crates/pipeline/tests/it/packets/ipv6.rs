@@ -1,4 +1,4 @@
-//! The main paths once more, with IPv6.
+//! The main paths with IPv6.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -66,7 +66,7 @@ fn remote() -> Side {
 }
 
 #[test]
-fn pods_talk_on_one_node_across_nodes_and_to_the_world() {
+fn pods_communicate_on_one_node_across_nodes_and_with_external_addresses() {
     let mut w = World::new();
     let syn = Packet::tcp(A.at6(40000), B.at6(80), Syn).between(A.mac, B.mac);
     w.passes(A.port, syn.clone(), B.port, syn);
@@ -166,7 +166,7 @@ fn policies_allow_and_deny_in_both_directions() {
     w.drops(A.port, syn(A, B, 84));
     w.drops(A.port, syn(A, C, 80));
     w.drops(C.port, syn(C, B, 80));
-    // Rules about IPv6 say nothing about IPv4.
+    // IPv6 rules do not affect IPv4.
     w.drops(A.port, Packet::tcp(A.at(40000), B.at(80), Syn).between(A.mac, B.mac));
     let probe = Packet::tcp(HOST.at6(40000), B.at6(9), Syn).between(HOST.mac, B.mac);
     w.passes(HOST.port, probe.clone(), B.port, probe);

@@ -40,7 +40,7 @@ pub(super) fn connect(client: &Host, server: &TcpListener, to: SocketAddr) -> (T
     (near, far, seen.ip())
 }
 
-/// A megabyte there and back.
+/// Sends a megabyte in both directions.
 pub(super) fn exchange(near: &TcpStream, far: &TcpStream) {
     let data = vec![0x5a; 1 << 20];
     for (mut from, mut to) in [(near, far), (far, near)] {
@@ -54,7 +54,7 @@ pub(super) fn exchange(near: &TcpStream, far: &TcpStream) {
 }
 
 #[test]
-fn real_stacks_find_each_other_use_services_and_obey_policies() {
+fn real_tcp_stacks_resolve_addresses_use_services_and_obey_policies() {
     let netns = Netns::new().unwrap();
     let ovs = Ovs::start_in(&netns).unwrap();
     ovs.add_bridge(BRIDGE).unwrap();
@@ -97,11 +97,11 @@ fn real_stacks_find_each_other_use_services_and_obey_policies() {
     let server = b.tcp_listen(("::", TARGET)).unwrap();
     assert_eq!(connect(&a, &server, at(service6, 80)).2, A.ip6);
 
-    // Nobody listens: the error comes back through the translation.
+    // No listener: the ICMP error returns through NAT.
     let udp = a.udp_bind("0.0.0.0:0").unwrap();
     udp.connect(at(CLUSTER_IP, 53)).unwrap();
     let refused = || {
-        let _ = udp.send(b"anybody?");
+        let _ = udp.send(b"probe");
         udp.set_read_timeout(Some(SHORT)).unwrap();
         udp.recv(&mut [0; 16]).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused).then_some(())
     };

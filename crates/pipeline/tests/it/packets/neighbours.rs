@@ -1,4 +1,4 @@
-//! Who answers for which address, and who is believed: ARP, neighbour discovery, spoofed sources, and invalid packets.
+//! ARP, neighbour discovery, spoofed sources, and invalid packets.
 
 use std::net::IpAddr;
 
@@ -30,16 +30,16 @@ fn it_is_at(asker: End, address: IpAddr, mac: Mac) -> Arp {
 }
 
 #[test]
-fn the_switch_answers_for_peer_gateways_and_for_the_addresses_of_services_p5() {
+fn the_switch_answers_arp_for_peer_gateways_and_service_addresses_p5() {
     let mut w = World::new();
     let peers = PEER_GATEWAYS.map(|peer| peer.parse::<IpAddr>().unwrap());
     for address in peers.into_iter().chain([VIRTUAL, SNAT]) {
         w.passes(HOST.port, who_has(HOST, address), HOST.port, it_is_at(HOST, address, VIRTUAL_MAC));
     }
-    // Endpoints answer to the address that clients are translated to.
+    // Endpoints reply to the SNAT address.
     w.passes(A.port, who_has(A, SNAT), A.port, it_is_at(A, SNAT, VIRTUAL_MAC));
 
-    // The seed's answer for the virtual address speaks of another one, and nobody believes it.
+    // The reference flow answers for the virtual address with another address, which is ignored.
     w.edit(|flows| {
         let actions = "move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[],mod_dl_src:aa:bb:cc:dd:ee:ff,load:0x2->NXM_OF_ARP_OP[],\
             move:NXM_NX_ARP_SHA[]->NXM_NX_ARP_THA[],load:0xaabbccddeeff->NXM_NX_ARP_SHA[],\
@@ -51,20 +51,20 @@ fn the_switch_answers_for_peer_gateways_and_for_the_addresses_of_services_p5() {
 }
 
 #[test]
-fn other_questions_go_to_everybody_and_the_answer_to_who_asked() {
+fn other_arp_requests_are_flooded_and_replies_are_unicast() {
     let mut w = World::new();
     let question: Frame = who_has(A, B.ip).into();
     let came = w.send(A.port, question.clone());
     assert_eq!(came, [HOST.port, B.port, C.port].map(|port| (port, question.clone())));
     w.passes(B.port, it_is_at(A, B.ip, B.mac), A.port, it_is_at(A, B.ip, B.mac));
-    // Where A is has been learned by now, but a question goes to everybody.
+    // The switch has learned A's port by now, but a request is flooded.
     let question: Frame = who_has(HOST, A.ip).into();
     let came = w.send(HOST.port, question.clone());
     assert_eq!(came, [A.port, B.port, C.port].map(|port| (port, question.clone())));
 }
 
 #[test]
-fn nobody_announces_an_address_that_is_not_its_own() {
+fn arp_with_a_foreign_address_is_dropped() {
     let mut w = World::new();
     for (ip, mac) in [(B.ip, A.mac), (A.ip, B.mac), (HOST.ip, A.mac), (HOST.ip, HOST.mac)] {
         let spoofed = End { ip, mac, ..A };
@@ -75,7 +75,7 @@ fn nobody_announces_an_address_that_is_not_its_own() {
 }
 
 #[test]
-fn nobody_sends_from_an_address_that_is_not_its_own() {
+fn packets_with_a_foreign_source_are_dropped() {
     let mut w = World::new();
     let honest = Packet::tcp(A.at(40000), C.at(80), Syn).between(A.mac, C.mac);
     for address in [B.ip, HOST.ip, REMOTE.ip, VIRTUAL, SNAT] {
@@ -85,13 +85,13 @@ fn nobody_sends_from_an_address_that_is_not_its_own() {
         w.drops(A.port, Packet::tcp(at(address, 40000), C.at6(80), Syn).between(A.mac, C.mac));
     }
     w.drops(A.port, honest.clone().between(B.mac, C.mac));
-    // Nor through a port that is nobody's.
+    // Nor through an unused port.
     w.drops("to-node-3", honest.clone());
     w.passes(A.port, honest.clone(), C.port, honest);
 }
 
 #[test]
-fn invalid_packets_are_dropped_whatever_came_first_p2() {
+fn invalid_packets_are_dropped_in_any_order_of_installation_p2() {
     let mut w = World::with(|c| c.services.push(Service::of(BY_CLUSTER_IP, 80, &[local(B)])));
     let corrupt = |packet: Packet| {
         let mut bytes = Frame::from(packet).bytes();
@@ -113,14 +113,14 @@ fn invalid_packets_are_dropped_whatever_came_first_p2() {
     let arrives = from_gateway(B, Packet::tcp(A.at(40000), B.at(TARGET), Syn));
     w.passes(A.port, to_service, B.port, arrives);
 
-    // The seed has both at one priority, and which one wins depends on when they came.
+    // The reference flows have equal priority, so the result depends on the order of installation.
     let drop: Flow = "table=31,priority=190,ct_state=+inv+trk,ip actions=drop".parse().unwrap();
     let known: Flow = "table=31,priority=190,ct_state=-new+trk,ip actions=resubmit(,45)".parse().unwrap();
     w.switch.change(&state.iter().filter(|flow| flow.priority > 180).map(remove).collect::<Vec<_>>());
     let mut order = [drop, known];
     let let_through = || {
         order.reverse();
-        // One after the other, as the switch keeps what it has removed for a moment.
+        // One after the other, as the switch keeps removed flows for a moment.
         for flow in &order {
             w.switch.change(&[remove(flow)]);
         }
@@ -134,7 +134,7 @@ fn invalid_packets_are_dropped_whatever_came_first_p2() {
 
 const SOLICITED_OVERRIDE: u32 = 0x6000_0000;
 
-/// The address to which all look that look for this one, and its Ethernet address.
+/// The solicited-node multicast address, and its MAC.
 fn solicited_node(target: IpAddr) -> (IpAddr, Mac) {
     let IpAddr::V6(target) = target else { panic!("{target} is no IPv6 address") };
     let [.., a, b, c] = target.octets();
@@ -155,7 +155,7 @@ fn advertise(asker: End, target: IpAddr, mac: Mac) -> Nd {
 }
 
 #[test]
-fn the_switch_answers_ipv6_neighbours_too_p17() {
+fn the_switch_answers_neighbour_solicitations_p17() {
     let mut w = World::new();
     let peers = ["fd00:10:2::1", "fd00:10:3::1"].map(|peer| peer.parse().unwrap());
     for address in peers.into_iter().chain([VIRTUAL6, SNAT6]) {
@@ -165,29 +165,29 @@ fn the_switch_answers_ipv6_neighbours_too_p17() {
 }
 
 #[test]
-fn pods_and_the_host_find_each_other_by_ipv6_even_when_they_are_isolated() {
+fn isolated_pods_and_the_host_resolve_each_other_by_ipv6() {
     let mut w = World::with(|c| {
         for direction in [pipeline::model::Direction::Ingress, pipeline::model::Direction::Egress] {
             super::objects::isolate(c, direction, A);
         }
     });
-    let everybody_but = |from: &str, frame: &Nd| -> Vec<(&'static str, Frame)> {
+    let all_but = |from: &str, frame: &Nd| -> Vec<(&'static str, Frame)> {
         let others = [HOST.port, A.port, B.port, C.port].into_iter().filter(|port| *port != from);
         others.map(|port| (port, frame.clone().into())).collect()
     };
     for (asker, asked) in [(A, B), (A, HOST), (HOST, A)] {
         let question = solicit(asker, asked.ip6);
-        assert_eq!(w.send(asker.port, question.clone()), everybody_but(asker.port, &question));
+        assert_eq!(w.send(asker.port, question.clone()), all_but(asker.port, &question));
         let answer = advertise(asker, asked.ip6, asked.mac);
         w.passes(asked.port, answer.clone(), asker.port, answer);
     }
-    // Looking whether the own address is free, from nowhere.
+    // Duplicate address detection, from `::`.
     let probe = Nd { src: "::".parse().unwrap(), link: None, ..solicit(A, A.ip6) };
-    assert_eq!(w.send(A.port, probe.clone()), everybody_but(A.port, &probe));
+    assert_eq!(w.send(A.port, probe.clone()), all_but(A.port, &probe));
 }
 
 #[test]
-fn nobody_announces_an_ipv6_address_that_is_not_its_own() {
+fn advertisements_of_a_foreign_ipv6_address_are_dropped() {
     let mut w = World::new();
     w.drops(A.port, advertise(C, B.ip6, A.mac));
     w.drops(A.port, Nd { src: A.ip6, ..advertise(C, B.ip6, A.mac) });
@@ -197,7 +197,7 @@ fn nobody_announces_an_ipv6_address_that_is_not_its_own() {
 }
 
 #[test]
-fn in_policy_only_mode_every_question_is_answered_but_that_for_ones_own_address_o5() {
+fn in_policy_only_mode_all_arp_requests_but_for_the_own_address_are_answered_o5() {
     let mut w = World::with(|c| {
         c.node.mode = Mode::NetworkPolicyOnly;
         c.node.tunnels.clear();
@@ -207,7 +207,7 @@ fn in_policy_only_mode_every_question_is_answered_but_that_for_ones_own_address_
         let address = address.parse().unwrap();
         w.passes(A.port, who_has(A, address), A.port, it_is_at(A, address, VIRTUAL_MAC));
     }
-    // A Pod that asks whether its address is free, or says that it has it, would take an answer for another's.
+    // An answer to a Pod's probe or announcement of its own address would look like a duplicate address.
     let probe = Arp { spa: "0.0.0.0".parse().unwrap(), ..who_has(A, A.ip) };
     let announcement = who_has(A, A.ip);
     for question in [probe, announcement] {
@@ -217,7 +217,7 @@ fn in_policy_only_mode_every_question_is_answered_but_that_for_ones_own_address_
 }
 
 #[test]
-fn in_policy_only_mode_ipv6_neighbours_are_answered_for_likewise() {
+fn in_policy_only_mode_all_neighbour_solicitations_are_answered() {
     let mut w = World::with(|c| {
         c.node.mode = Mode::NetworkPolicyOnly;
         c.node.tunnels.clear();
@@ -228,7 +228,7 @@ fn in_policy_only_mode_ipv6_neighbours_are_answered_for_likewise() {
         w.passes(A.port, solicit(A, address), A.port, advertise(A, address, VIRTUAL_MAC));
         w.passes(HOST.port, solicit(HOST, address), HOST.port, advertise(HOST, address, VIRTUAL_MAC));
     }
-    // Known already, and asked whether it is still there.
+    // A unicast probe of a known neighbour.
     let again = Nd { dst: B.ip6, to_mac: VIRTUAL_MAC, ..solicit(A, B.ip6) };
     w.passes(A.port, again, A.port, advertise(A, B.ip6, VIRTUAL_MAC));
     for target in [A.ip6, "fe80::a".parse().unwrap()] {
@@ -239,7 +239,7 @@ fn in_policy_only_mode_ipv6_neighbours_are_answered_for_likewise() {
 }
 
 #[test]
-fn who_probes_for_an_address_is_not_answered_to_nowhere() {
+fn duplicate_address_detection_gets_no_unicast_answer() {
     let mut w = World::new();
     let probe = Nd { src: "::".parse().unwrap(), link: None, ..solicit(A, VIRTUAL6) };
     let came = w.send(A.port, probe.clone());

@@ -1,4 +1,4 @@
-//! Services and rules, as short as tests want to write them.
+//! Short builders for Services and rules.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use pipeline::model::{
 use super::world::End;
 use crate::cluster::{Cluster, Service};
 
-/// Where the endpoints of Services listen.
+/// The port of all endpoints.
 pub(super) const TARGET: u16 = 8080;
 
 /// A Pod of this Node as an endpoint.
@@ -23,12 +23,12 @@ pub(super) fn local6(pod: End) -> Endpoint {
     Endpoint { address: pod.ip6, ..local(pod) }
 }
 
-/// Any other endpoint.
+/// An endpoint that is no Pod of this Node.
 pub(super) fn elsewhere(address: IpAddr) -> Endpoint {
     Endpoint { address, port: TARGET, is_local_pod: false }
 }
 
-/// A frontend of a TCP Service whose endpoints are all used, and whose clients' addresses may be lost.
+/// A frontend of a TCP Service with policy Cluster: all endpoints, SNAT.
 pub(super) fn frontend(kind: FrontendKind, port: u16, group: u32) -> Frontend {
     Frontend {
         kind,
@@ -43,7 +43,7 @@ pub(super) fn frontend(kind: FrontendKind, port: u16, group: u32) -> Frontend {
     }
 }
 
-/// Builds a Service.
+/// Builder steps for a Service.
 impl Service {
     /// A TCP Service with this one frontend, and all of these endpoints in group 1.
     pub(super) fn of(kind: FrontendKind, port: u16, endpoints: &[Endpoint]) -> Self {
@@ -59,7 +59,7 @@ impl Service {
         self
     }
 
-    /// The same, whose clients keep their endpoint.
+    /// The same with session affinity.
     #[must_use]
     pub(super) fn with_affinity(mut self, seconds: u32) -> Self {
         self.frontends.iter_mut().for_each(|frontend| frontend.affinity = Some(Affinity { seconds }));
@@ -79,7 +79,6 @@ impl Service {
         self
     }
 
-    /// Has these endpoints from now on.
     pub(super) fn set_endpoints(&mut self, endpoints: &[Endpoint]) {
         self.groups[0].endpoints = endpoints.iter().copied().collect();
     }
@@ -96,15 +95,15 @@ pub(super) fn tiered(id: u32, direction: Direction, pod: End, priority: u16, act
     Rule { kind: RuleKind::Antrea { priority, action }, ..allow(id, direction, pod) }
 }
 
-/// Builds a rule.
+/// Builder steps for a rule.
 pub(super) trait Narrowed {
-    /// But only with this other end.
+    /// Restricts the rule to this peer.
     #[must_use]
     fn with_peer(self, peer: IpAddr) -> Self;
-    /// But only with addresses of this range, without the holes.
+    /// Restricts the rule to peers in this `ipBlock` with its exceptions.
     #[must_use]
     fn with_block(self, cidr: &str, except: &[&str]) -> Self;
-    /// But only to these ports.
+    /// Restricts the rule to these ports.
     #[must_use]
     fn to_ports(self, protocol: Protocol, first: u16, last: u16) -> Self;
 }

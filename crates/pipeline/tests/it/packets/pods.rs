@@ -1,4 +1,4 @@
-//! Between Pods, the host and the world outside, without Services or policies.
+//! Packets between Pods, the host and external addresses, without Services or policies.
 
 use super::frame::Packet;
 use super::frame::Step::{Ack, Data, Reply, Syn, SynAck};
@@ -8,7 +8,7 @@ use super::world::{
 };
 
 #[test]
-fn pods_of_one_node_talk_without_a_router_between_them() {
+fn pods_of_one_node_are_switched_not_routed() {
     let mut w = World::new();
     let (a, b) = (A.at(40000), B.at(80));
     for (step, from_a) in [(Syn, true), (SynAck, false), (Ack, true), (Data, true), (Reply, false)] {
@@ -23,31 +23,31 @@ fn pods_of_one_node_talk_without_a_router_between_them() {
 }
 
 #[test]
-fn pods_of_two_nodes_talk_through_the_tunnel_and_each_node_routes_once() {
+fn pods_of_two_nodes_use_the_tunnel_and_each_node_routes_once() {
     let mut w = World::new();
     let (a, r) = (A.at(40000), REMOTE.at(80));
     w.passes(A.port, to_gateway(A, Packet::tcp(a, r, Syn)), TO_NODE_2, tunnelled(Packet::tcp(a, r, Syn)));
     let reply = from_tunnel(Packet::tcp(r, a, SynAck));
     w.passes(REMOTE.port, reply.clone(), A.port, reply.between(HOST.mac, A.mac).routed(1));
-    // Each to its own Node.
+    // Each peer's Pod through the tunnel to its Node.
     let other = Packet::udp(a, at("10.10.3.11".parse().unwrap(), 53));
     w.passes(A.port, to_gateway(A, other.clone()), TO_NODE_3, tunnelled(other));
 }
 
 #[test]
-fn what_the_host_sends_has_been_counted_down_by_the_host_l6() {
+fn the_ttl_of_packets_from_the_host_is_not_decremented_l6() {
     let mut w = World::new();
     let to_pod = Packet::tcp(at(OUTSIDE, 50000), A.at(80), Syn).between(HOST.mac, A.mac);
     w.passes(HOST.port, to_pod.clone(), A.port, to_pod);
     let to_peer = Packet::tcp(HOST.at(50000), REMOTE.at(80), Syn).between(HOST.mac, VIRTUAL_MAC);
     w.passes(HOST.port, to_peer.clone(), TO_NODE_2, to_peer);
-    // The answer is for the host itself: nobody routes it here.
+    // The reply is for the host itself: the TTL is not decremented.
     let answer = from_tunnel(Packet::tcp(REMOTE.at(80), HOST.at(50000), SynAck));
     w.passes(REMOTE.port, answer.clone(), HOST.port, answer.between(PEER_MAC, HOST.mac));
 }
 
 #[test]
-fn a_pod_reaches_the_host_and_the_world_behind_it() {
+fn a_pod_reaches_the_host_and_external_addresses() {
     let mut w = World::new();
     for outside in [HOST.ip, OUTSIDE] {
         let there = to_gateway(A, Packet::udp(A.at(40000), at(outside, 53)));

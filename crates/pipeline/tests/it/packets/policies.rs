@@ -1,4 +1,4 @@
-//! Kubernetes policies: what isolation stops, what rules let pass, and what passes whatever they say.
+//! Kubernetes policies: isolation, rules, and packets that bypass rules.
 
 use pipeline::model::Direction::{Egress, Ingress};
 use pipeline::model::{Datapath, IpBlock, Ports, Protocol, Rule};
@@ -31,14 +31,14 @@ fn isolated(direction: pipeline::model::Direction, pod: End, rules: Vec<Rule>) -
 }
 
 #[test]
-fn an_isolated_pod_is_reached_by_nobody_but_goes_where_it_likes() {
+fn ingress_isolation_drops_connections_to_the_pod_only() {
     let mut w = World::with(isolated(Ingress, B, vec![]));
     w.drops(A.port, syn(A, 40000, B, 80));
     w.drops(A.port, between(A, B, Packet::ping(A.ip, B.ip, 1)));
     w.drops(A.port, between(A, B, Packet::udp(A.at(40000), B.at(53))));
     w.drops(REMOTE.port, from_tunnel(Packet::tcp(REMOTE.at(40000), B.at(80), Syn)));
     w.drops(HOST.port, Packet::tcp(at(OUTSIDE, 50000), B.at(80), Syn).between(HOST.mac, B.mac));
-    // The others are not its business, and its own connections get their answers.
+    // Other Pods are not affected, and replies to its own connections pass.
     w.passes(A.port, syn(A, 40000, C, 80), C.port, syn(A, 40000, C, 80));
     w.passes(B.port, syn(B, 40000, C, 80), C.port, syn(B, 40000, C, 80));
     let answer = between(C, B, Packet::tcp(C.at(80), B.at(40000), SynAck));
@@ -46,7 +46,7 @@ fn an_isolated_pod_is_reached_by_nobody_but_goes_where_it_likes() {
 }
 
 #[test]
-fn a_pod_isolated_for_egress_reaches_nobody_but_is_reached() {
+fn egress_isolation_drops_connections_from_the_pod_only() {
     let mut w = World::with(isolated(Egress, A, vec![]));
     w.drops(A.port, syn(A, 40000, B, 80));
     w.drops(A.port, to_gateway(A, Packet::tcp(A.at(40000), REMOTE.at(80), Syn)));
@@ -57,7 +57,7 @@ fn a_pod_isolated_for_egress_reaches_nobody_but_is_reached() {
 }
 
 #[test]
-fn an_ingress_rule_lets_its_peers_in_to_its_ports_from_wherever_they_are() {
+fn an_ingress_rule_allows_its_peers_to_its_ports_from_any_node() {
     let rule = allow(1, Ingress, B).with_peer(A.ip).with_peer(REMOTE.ip).to_ports(Protocol::Tcp, 80, 80);
     let mut w = World::with(isolated(Ingress, B, vec![rule]));
     w.passes(A.port, syn(A, 40000, B, 80), B.port, syn(A, 40000, B, 80));
@@ -70,7 +70,7 @@ fn an_ingress_rule_lets_its_peers_in_to_its_ports_from_wherever_they_are() {
 }
 
 #[test]
-fn an_egress_rule_lets_a_pod_out_to_its_peers_and_ports() {
+fn an_egress_rule_allows_its_peers_and_ports() {
     let rule = allow(1, Egress, A).with_peer(B.ip).with_peer(REMOTE.ip).to_ports(Protocol::Tcp, 80, 80);
     let mut w = World::with(isolated(Egress, A, vec![rule]));
     w.passes(A.port, syn(A, 40000, B, 80), B.port, syn(A, 40000, B, 80));
@@ -81,8 +81,8 @@ fn an_egress_rule_lets_a_pod_out_to_its_peers_and_ports() {
 }
 
 #[test]
-fn several_rules_of_a_pod_add_up_and_do_not_mix() {
-    // A may come to 80, C to 443: that A may not come to 443 is what conjunctions are for.
+fn rules_of_a_pod_add_up_without_mixing_their_clauses() {
+    // A is allowed to port 80, C to 443. Conjunctions must not allow A to 443.
     let rules = vec![
         allow(1, Ingress, B).with_peer(A.ip).to_ports(Protocol::Tcp, 80, 80),
         allow(2, Ingress, B).with_peer(C.ip).to_ports(Protocol::Tcp, 443, 443),
@@ -99,7 +99,7 @@ fn several_rules_of_a_pod_add_up_and_do_not_mix() {
 }
 
 #[test]
-fn ranges_of_ports_are_exactly_those_ports() {
+fn a_port_range_matches_exactly_its_ports() {
     let rule = allow(1, Ingress, B).to_ports(Protocol::Tcp, 8001, 8006);
     let mut w = World::with(isolated(Ingress, B, vec![rule]));
     for port in 8001..=8006 {
@@ -112,7 +112,7 @@ fn ranges_of_ports_are_exactly_those_ports() {
 
 #[test]
 fn named_ports_may_differ_from_pod_to_pod() {
-    // "web" is 80 in B and 8080 in C: the rule has become two.
+    // "web" is 80 in B and 8080 in C: two rules.
     let rules = vec![
         allow(1, Ingress, B).with_peer(A.ip).to_ports(Protocol::Tcp, 80, 80),
         allow(2, Ingress, C).with_peer(A.ip).to_ports(Protocol::Tcp, 8080, 8080),
@@ -133,7 +133,7 @@ fn named_ports_may_differ_from_pod_to_pod() {
 }
 
 #[test]
-fn a_block_of_addresses_has_holes_which_another_block_may_fill() {
+fn an_exception_of_one_block_may_be_allowed_by_another() {
     let from = |w: &mut World, address: &str, allowed: bool| {
         let packet = Packet::tcp(at(address.parse().unwrap(), 50000), B.at(80), Syn).between(HOST.mac, B.mac);
         if allowed {
@@ -163,7 +163,7 @@ fn a_block_of_addresses_has_holes_which_another_block_may_fill() {
 }
 
 #[test]
-fn a_rule_with_neither_peers_nor_ports_lets_everything_through_l9() {
+fn a_rule_without_peers_and_ports_allows_everything_l9() {
     let rules = vec![allow(1, Ingress, A), allow(2, Egress, A)];
     let mut w = World::with(|c| {
         isolate(c, Ingress, A);
@@ -177,7 +177,7 @@ fn a_rule_with_neither_peers_nor_ports_lets_everything_through_l9() {
 }
 
 #[test]
-fn a_rule_whose_peers_are_nobody_lets_nobody_in() {
+fn a_rule_with_an_empty_list_of_peers_allows_nothing() {
     let nobody = Rule { peers: Some([].into()), ..allow(1, Ingress, B) };
     let mut w = World::with(isolated(Ingress, B, vec![nobody]));
     w.drops(A.port, syn(A, 40000, B, 80));
@@ -190,7 +190,7 @@ fn a_rule_whose_peers_are_nobody_lets_nobody_in() {
 }
 
 #[test]
-fn egress_to_a_service_is_judged_by_the_endpoint() {
+fn egress_rules_match_the_endpoint_of_a_service() {
     let to_service = |port| to_gateway(A, Packet::tcp(A.at(port), at(CLUSTER_IP, 80), Syn));
     let allowed = |endpoint: End| allow(1, Egress, A).with_peer(endpoint.ip).to_ports(Protocol::Tcp, TARGET, TARGET);
     let mut w = World::with(isolated(Egress, A, vec![allowed(B)]));
@@ -198,14 +198,14 @@ fn egress_to_a_service_is_judged_by_the_endpoint() {
     w.passes(A.port, to_service(40000), B.port, from_gateway(B, Packet::tcp(A.at(40000), B.at(TARGET), Syn)));
     w.change(|c| c.rules = vec![allowed(C)]);
     w.drops(A.port, to_service(40001));
-    // A rule about the Service's own address says nothing.
+    // A rule with the cluster IP has no effect.
     let by_address = Rule { peers: Some([IpBlock::from(CLUSTER_IP)].into()), ..allow(1, Egress, A) };
     w.change(|c| c.rules = vec![by_address]);
     w.drops(A.port, to_service(40002));
 }
 
 #[test]
-fn a_denied_service_connection_stays_denied_when_it_is_tried_again_and_passes_when_a_rule_allows_it() {
+fn a_denied_service_connection_stays_denied_until_a_rule_allows_it() {
     let mut w = World::with(isolated(Egress, A, vec![]));
     w.change(|c| c.services.push(Service::of(BY_CLUSTER_IP, 80, &[local(B)])));
     let syn = to_gateway(A, Packet::tcp(A.at(40000), at(CLUSTER_IP, 80), Syn));
@@ -219,7 +219,7 @@ fn a_denied_service_connection_stays_denied_when_it_is_tried_again_and_passes_wh
 }
 
 #[test]
-fn what_is_established_survives_a_policy_that_would_not_allow_it() {
+fn established_connections_survive_a_new_policy() {
     let mut w = World::with(|c| c.services.push(Service::of(BY_CLUSTER_IP, 80, &[local(C)])));
     let direct = |step| between(A, B, Packet::tcp(A.at(40000), B.at(80), step));
     let answer = between(B, A, Packet::tcp(B.at(80), A.at(40000), SynAck));
@@ -247,12 +247,12 @@ fn what_is_established_survives_a_policy_that_would_not_allow_it() {
 }
 
 #[test]
-fn errors_about_established_connections_pass_and_others_do_not_p35() {
+fn only_icmp_errors_about_established_connections_pass_p35() {
     let mut w = World::with(|c| {
         c.services.push(Service::of(BY_CLUSTER_IP, 53, &[elsewhere(REMOTE.ip)]).udp());
         isolate(c, Ingress, A);
     });
-    // A router on the way has something to say, and it is no end of the connection.
+    // An ICMP error of a router, which is no end of the connection.
     let router = "192.0.2.1".parse().unwrap();
     let error = |about| Packet::unreachable(router, A.ip, about).between(HOST.mac, A.mac);
     let about = |port, dst| About { protocol: Protocol::Udp, src: A.at(port), dst };
@@ -262,14 +262,14 @@ fn errors_about_established_connections_pass_and_others_do_not_p35() {
     w.passes(HOST.port, told.clone(), A.port, told);
     w.drops(HOST.port, error(about(40009, at(OUTSIDE, 53))));
 
-    // About a connection to a Service it speaks of the endpoint, and the client learns of the Service.
+    // For a connection to a Service: the error has the endpoint's address, which NAT reverts for the client.
     let asked = Packet::udp(A.at(40001), at(CLUSTER_IP, 53));
     w.passes(A.port, to_gateway(A, asked), TO_NODE_2, tunnelled(Packet::udp(A.at(40001), REMOTE.at(TARGET))));
     let told = from_tunnel(Packet::unreachable(REMOTE.ip, A.ip, about(40001, REMOTE.at(TARGET))));
     let heard = Packet::unreachable(CLUSTER_IP, A.ip, about(40001, at(CLUSTER_IP, 53)));
     w.passes(REMOTE.port, told, A.port, from_gateway(A, heard).routed(1));
 
-    // With the seed's flows, which know of no related packets, an isolated Pod hears nothing.
+    // The reference flows do not match related packets, so an isolated Pod receives no errors.
     w.edit(|flows| {
         let related = |flow: &openflow::flow::Flow| {
             flow.matches.get(openflow::field::Field::CtState).is_some_and(|(set, _)| set & 0x04 != 0)
@@ -280,7 +280,42 @@ fn errors_about_established_connections_pass_and_others_do_not_p35() {
 }
 
 #[test]
-fn the_host_may_look_after_isolated_pods_and_translated_clients_are_not_the_host_l7() {
+fn a_pod_may_send_icmp_errors_about_its_own_connections_only_r22() {
+    let mut w = World::with(|c| {
+        c.services.push(Service::of(BY_CLUSTER_IP, 53, &[local(B)]).udp());
+        isolate(c, Ingress, A);
+    });
+    let about = |port, dst| About { protocol: Protocol::Udp, src: A.at(port), dst };
+    let error =
+        |from: End, port| Packet::unreachable(from.ip, A.ip, about(port, B.at(TARGET))).between(from.mac, A.mac);
+    let asked = Packet::udp(A.at(40000), B.at(TARGET)).between(A.mac, B.mac);
+    w.passes(A.port, asked.clone(), B.port, asked);
+    w.passes(B.port, error(B, 40000), A.port, error(B, 40000));
+    w.drops(C.port, error(C, 40000));
+
+    // The endpoint of a Service is an end of the connection too.
+    let asked = to_gateway(A, Packet::udp(A.at(40001), at(CLUSTER_IP, 53)));
+    w.passes(A.port, asked, B.port, from_gateway(B, Packet::udp(A.at(40001), B.at(TARGET))));
+    let heard = Packet::unreachable(CLUSTER_IP, A.ip, about(40001, at(CLUSTER_IP, 53)));
+    w.passes(B.port, to_gateway(B, error(B, 40001)), A.port, from_gateway(A, heard));
+    w.drops(C.port, to_gateway(C, error(C, 40001)));
+    let mut unguarded = World::with(|c| isolate(c, Ingress, A));
+    unguarded.edit(|flows| flows.retain(|_, flow| !(flow.table == 31 && flow.priority == 205)));
+    let asked = Packet::udp(A.at(40000), B.at(TARGET)).between(A.mac, B.mac);
+    unguarded.passes(A.port, asked.clone(), B.port, asked);
+    unguarded.passes(C.port, error(C, 40000), A.port, error(C, 40000));
+
+    // An error of the client about a reply, to an isolated server.
+    w.change(|c| isolate(c, Ingress, B));
+    let answer = Packet::udp(B.at(TARGET), A.at(40000)).between(B.mac, A.mac);
+    w.passes(B.port, answer.clone(), A.port, answer);
+    let about = About { protocol: Protocol::Udp, src: B.at(TARGET), dst: A.at(40000) };
+    let closed = Packet::unreachable(A.ip, B.ip, about).between(A.mac, B.mac);
+    w.passes(A.port, closed.clone(), B.port, closed);
+}
+
+#[test]
+fn the_host_may_probe_isolated_pods_but_snated_clients_may_not_l7() {
     let mut w = World::with(isolated(Ingress, B, vec![]));
     w.change(|c| c.services.push(Service::of(BY_NODE_PORT, NODE_PORT, &[local(B)])));
     let probe = Packet::tcp(HOST.at(40000), B.at(80), Syn).between(HOST.mac, B.mac);
@@ -289,7 +324,7 @@ fn the_host_may_look_after_isolated_pods_and_translated_clients_are_not_the_host
     w.passes(B.port, answer.clone(), HOST.port, answer);
     w.drops(HOST.port, from_host(Packet::tcp(at(OUTSIDE, 50000), at(VIRTUAL, NODE_PORT), Syn)));
     w.drops(REMOTE.port, from_tunnel(Packet::tcp(HOST.at(40001), B.at(80), Syn)));
-    // Who may come in is judged by the client's own address, before it is translated.
+    // Ingress rules match the client's address, before SNAT.
     w.change(|c| c.rules = vec![allow(1, Ingress, B).with_peer(OUTSIDE)]);
     let client = from_host(Packet::tcp(at(OUTSIDE, 50001), at(VIRTUAL, NODE_PORT), Syn));
     let got = Packet::tcp(at(SNAT, 50001), B.at(TARGET), Syn).between(HOST.mac, B.mac);
@@ -297,7 +332,7 @@ fn the_host_may_look_after_isolated_pods_and_translated_clients_are_not_the_host
 }
 
 #[test]
-fn where_the_hosts_mark_is_seen_it_decides_and_not_the_address_l7() {
+fn with_the_system_datapath_the_mark_identifies_the_host_l7() {
     let mut w = World::with(isolated(Ingress, B, vec![]));
     w.change(|c| c.node.datapath = Datapath::System);
     let packet = |own: std::net::SocketAddr| Packet::tcp(own, B.at(80), Syn).between(HOST.mac, B.mac);

@@ -1,4 +1,4 @@
-//! SCTP. The datapath in userspace tracks it by addresses alone: it knows no ports, and translates none.
+//! SCTP. The userspace datapath tracks it by addresses alone: ports are neither tracked nor translated.
 
 use openflow::flow::Flow;
 use pipeline::model::Direction::Ingress;
@@ -12,7 +12,7 @@ use crate::client::add;
 use crate::cluster::Service;
 
 #[test]
-fn rules_tell_ports_of_sctp_apart_r14() {
+fn rules_match_sctp_ports_r14() {
     let mut w = World::with(|c| {
         isolate(c, Ingress, B);
         c.rules = vec![
@@ -27,7 +27,7 @@ fn rules_tell_ports_of_sctp_apart_r14() {
     let answer = Packet::sctp(B.at(80), A.at(40000)).between(B.mac, A.mac);
     w.passes(B.port, answer.clone(), A.port, answer);
     w.passes(A.port, packet(A, 80), B.port, packet(A, 80));
-    // It is the same connection to the tracker, and known by now.
+    // To the tracker it is the same, established connection.
     w.drops(A.port, packet(A, 81));
     let bypass: Flow = "table=85,priority=64990,ct_state=-new+est,ct_label=0x80000000000000000000000000000000/\
         0x80000000000000000000000000000000,ip actions=resubmit(,101)"
@@ -38,7 +38,7 @@ fn rules_tell_ports_of_sctp_apart_r14() {
 }
 
 #[test]
-fn a_service_for_sctp_leads_to_an_endpoint_with_its_port() {
+fn an_sctp_service_forwards_to_an_endpoint_with_the_same_port() {
     let endpoint = Endpoint { port: 80, ..local(B) };
     let mut w = World::with(|c| {
         let mut service = Service::of(BY_CLUSTER_IP, 80, &[endpoint]);

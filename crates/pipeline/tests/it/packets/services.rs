@@ -1,4 +1,4 @@
-//! Services: who connects to what, from where, and which addresses the endpoint and the client see.
+//! Services: clients in different places, and the addresses that endpoint and client see.
 
 mod affinity;
 mod clients;
@@ -21,21 +21,21 @@ pub(super) const BY_CLUSTER_IP: FrontendKind = FrontendKind::ClusterIp(CLUSTER_I
 pub(super) const BY_EXTERNAL_IP: FrontendKind = FrontendKind::External(EXTERNAL_IP);
 pub(super) const BY_NODE_PORT: FrontendKind = FrontendKind::NodePort { ipv6: false };
 
-/// One side of a conversation through the Node: what it says and sees, and how its frames look where it is.
+/// One side of a conversation through the Node: its addresses, and its frames at its port.
 pub(super) struct Side {
-    /// Where its frames come in.
+    /// Input port of its frames.
     pub(super) sends_at: &'static str,
-    /// Where frames for it come out.
+    /// Output port of frames for it.
     pub(super) gets_at: &'static str,
-    /// Itself and the other side, as it sees them.
+    /// Its own address and that of the other side, as it sees them.
     pub(super) own: SocketAddr,
     pub(super) other: SocketAddr,
-    /// Its frames as they come in, and those for it as they come out.
+    /// Its frames on input, and frames for it on output.
     pub(super) sent: fn(Packet) -> Packet,
     pub(super) got: fn(Packet) -> Packet,
 }
 
-/// A whole TCP conversation: every packet comes out where it should, once, with the addresses that are expected there.
+/// A whole TCP conversation: every packet is output once, at the expected port, with the expected addresses.
 #[track_caller]
 pub(super) fn converse(w: &mut World, client: &Side, server: &Side) {
     for (step, by_client) in [(Syn, true), (SynAck, false), (Ack, true), (Data, true), (Reply, false), (Data, true)] {
@@ -46,7 +46,7 @@ pub(super) fn converse(w: &mut World, client: &Side, server: &Side) {
     }
 }
 
-/// The same with UDP: a question twice, as the first answer may be late, and the answer.
+/// The same with UDP: a retransmitted request, and the reply.
 #[track_caller]
 pub(super) fn ask(w: &mut World, client: &Side, server: &Side) {
     for by_client in [true, true, false, true] {

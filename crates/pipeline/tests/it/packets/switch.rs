@@ -1,4 +1,4 @@
-//! A bridge with the ports of a Node; used by one test after the other, as ports take longer to make than flows.
+//! A bridge with the ports of a Node. Tests reuse bridges one after the other, since creating ports is slow.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -20,8 +20,8 @@ use crate::client::{Client, add};
 
 pub(super) const BRIDGE: &str = "br-int";
 
-/// The ports of the bridge: a tunnel, the gateway, Pods, where tunnelled packets come out by their destination, and where
-/// they come out that say that those before them are through.
+/// The ports of the bridge: a tunnel, the gateway, Pods, output ports of tunnelled packets by destination, and the output
+/// port of marker frames, which arrive after all frames before them.
 pub(super) const PORTS: [(&str, u16); 9] = [
     ("tun", 1),
     ("gw", 2),
@@ -35,16 +35,16 @@ pub(super) const PORTS: [(&str, u16); 9] = [
 ];
 /// Ports to which ARP is not flooded.
 const NO_FLOOD: [&str; 5] = ["tun", "to-node-2", "to-node-3", "tun-4", "done"];
-/// For local experiments (IEEE 802).
+/// EtherType for local experiments (IEEE 802).
 const PROBE: u16 = 0x88b5;
 
-/// A bridge that nobody else uses meanwhile.
+/// A bridge, reserved for one test.
 pub(super) struct Switch(Option<Bridge>);
 
 pub(super) struct Bridge {
     pub(super) ovs: Ovs,
     pub(super) client: Client,
-    /// How many frames of each port have been looked at.
+    /// The number of frames read from each port.
     seen: BTreeMap<&'static str, usize>,
 }
 
@@ -62,7 +62,7 @@ impl Switch {
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        // What a failed test leaves behind is not for others.
+        // A bridge of a failed test is not reused.
         if !thread::panicking() {
             IDLE.lock().unwrap_or_else(PoisonError::into_inner).extend(self.0.take());
         }
@@ -111,49 +111,61 @@ impl Bridge {
         }
     }
 
-    /// Sends messages that change flows or groups, after which no packet is handled as before.
+    /// Sends messages that change flows or groups, and waits until they apply to all packets.
     pub(super) fn change(&mut self, messages: &[Message]) {
         self.client.done(messages);
         self.settle();
     }
 
-    /// Makes sure that no packet is handled as it was before the last change of flows.
+    /// Waits until the last change of flows applies to all packets.
     pub(super) fn settle(&self) {
         self.ovs.settle().unwrap();
     }
 
-    /// Lets a frame arrive at a port, and returns all that the switch has sent because of it.
+    /// Sends a frame into a port, and returns all frames that the switch outputs.
     pub(super) fn send(&mut self, port: &str, frame: &[u8]) -> Vec<(&'static str, Frame)> {
         self.arrive(port, frame);
         self.came()
     }
 
-    /// The same with a frame that is wrong, and stays so: gives how many the switch has sent.
+    /// The same with a malformed frame: returns the number of output frames.
     pub(super) fn send_unread(&mut self, port: &str, frame: &[u8]) -> usize {
         self.arrive(port, frame);
         self.new_frames().len()
     }
 
-    /// The same with several frames, one after the other, which may be parts of packets: gives what came out as it is.
+    /// The same with several raw frames in order, which may be fragments: returns the raw output.
     pub(super) fn send_parts(&mut self, port: &str, frames: &[Vec<u8>]) -> Vec<(&'static str, Vec<u8>)> {
         frames.iter().for_each(|frame| self.arrive(port, frame));
         self.new_frames()
     }
 
-    /// How often packets have gone through the datapath once more.
+    /// The same with many frames that are let in together: gives what came out of any of them.
+    pub(super) fn send_batch(&mut self, port: &str, frames: &[Vec<u8>]) -> Vec<(&'static str, Vec<u8>)> {
+        frames.iter().for_each(|frame| self.ovs.inject(port, frame).unwrap());
+        self.pass(port);
+        self.new_frames()
+    }
+
+    /// The number of recirculations so far.
     pub(super) fn recirculations(&self) -> usize {
         let stats = self.ovs.control("dpif-netdev/pmd-stats-show", &[]).unwrap();
         let counts = stats.lines().filter_map(|line| line.trim().strip_prefix("packet recirculations: "));
         counts.map(|count| count.parse::<usize>().unwrap()).sum()
     }
 
-    /// All that the switch has sent since it was last asked.
+    /// All frames that the switch has sent since the last call.
     pub(super) fn came(&mut self) -> Vec<(&'static str, Frame)> {
         self.new_frames().into_iter().map(|(port, bytes)| (port, Frame::read(&bytes))).collect()
     }
 
     fn arrive(&mut self, port: &str, frame: &[u8]) {
         self.ovs.inject(port, frame).unwrap();
+        self.pass(port);
+    }
+
+    /// Waits until all that was let in at a port is through.
+    fn pass(&mut self, port: &str) {
         self.ovs.inject(port, &frame::frame(NO_MAC, NO_MAC, PROBE, vec![0; 46])).unwrap();
         let probes = self.seen["done"] + 1;
         let through = || (self.ovs.captured("done").unwrap().len() >= probes).then_some(());
@@ -172,7 +184,7 @@ impl Bridge {
         out
     }
 
-    /// What the switch remembers and what it has done, for the message of a test that fails.
+    /// Connections and flows of the switch, for the message of a failed test.
     pub(super) fn story(&self) -> String {
         let told = ["dpctl/dump-conntrack", "dpctl/dump-flows"];
         told.map(|command| self.ovs.control(command, &[]).unwrap_or_else(|error| error.to_string())).join("\n")

@@ -1,4 +1,4 @@
-//! Antrea policies: tiers before Kubernetes policies, the baseline after them, and what rules can say besides "yes".
+//! Antrea policies: tiers before Kubernetes policies, the baseline after them, and actions other than Allow.
 
 use openflow::port::Port;
 use pipeline::model::Direction::{Egress, Ingress};
@@ -24,7 +24,7 @@ fn baseline(id: u32, direction: Direction, pod: End, action: RuleAction) -> Rule
     Rule { kind: RuleKind::Baseline { priority: 180, action }, ..allow(id, direction, pod) }
 }
 
-/// Whether A's connection to B passes under these rules, if Kubernetes policies isolate B or A or nobody.
+/// Whether A's connection to B passes under these rules, with B, A or no Pod isolated by Kubernetes policies.
 fn verdict(rules: Vec<Rule>, kubernetes: Option<Direction>) -> bool {
     let mut w = World::with(|c| {
         c.rules = rules;
@@ -41,7 +41,7 @@ fn verdict(rules: Vec<Rule>, kubernetes: Option<Direction>) -> bool {
 }
 
 #[test]
-fn a_rule_of_a_tier_is_asked_before_kubernetes_policies_whatever_it_says() {
+fn tiers_are_evaluated_before_kubernetes_policies() {
     for (direction, pod) in [(Ingress, B), (Egress, A)] {
         let rule = |action| tiered(1, direction, pod, HIGH, action);
         let kubernetes = || allow(2, direction, pod);
@@ -61,27 +61,27 @@ fn a_rule_of_a_tier_is_asked_before_kubernetes_policies_whatever_it_says() {
 }
 
 #[test]
-fn of_two_rules_the_one_with_the_higher_priority_decides() {
+fn the_rule_with_the_higher_priority_applies() {
     use RuleAction::{Allow, Drop, Pass};
     for (direction, pod) in [(Ingress, B), (Egress, A)] {
         let rules = |high, low| vec![tiered(1, direction, pod, HIGH, high), tiered(2, direction, pod, LOW, low)];
         assert!(verdict(rules(Allow, Drop), None));
         assert!(!verdict(rules(Drop, Allow), None));
-        // To pass means that later tiers are not asked either.
+        // Pass skips later tiers too.
         assert!(verdict(rules(Pass, Drop), None));
         assert!(!verdict(rules(Pass, Allow), Some(direction)));
     }
 }
 
 #[test]
-fn the_baseline_is_asked_when_no_kubernetes_policy_is_about_the_pod() {
+fn the_baseline_applies_to_pods_without_kubernetes_policies() {
     use RuleAction::{Allow, Drop, Pass};
     for (direction, pod) in [(Ingress, B), (Egress, A)] {
         let base = |action| baseline(1, direction, pod, action);
         assert!(!verdict(vec![base(Drop)], None));
         assert!(!verdict(vec![base(RuleAction::Reject)], None));
         assert!(verdict(vec![base(Allow)], None));
-        // Isolation by a Kubernetes policy is stronger, and so is what it allows.
+        // Kubernetes policies precede the baseline, for isolation and for rules.
         assert!(!verdict(vec![base(Allow)], Some(direction)));
         assert!(verdict(vec![base(Drop), allow(2, direction, pod)], Some(direction)));
         assert!(!verdict(vec![base(Drop), tiered(2, direction, pod, HIGH, Pass)], None));
@@ -90,7 +90,7 @@ fn the_baseline_is_asked_when_no_kubernetes_policy_is_about_the_pod() {
 }
 
 #[test]
-fn a_rule_is_about_its_peers_and_ports_only() {
+fn a_rule_matches_its_peers_and_ports_only() {
     let rule = tiered(1, Ingress, B, HIGH, RuleAction::Drop).with_peer(A.ip).to_ports(Protocol::Tcp, 80, 80);
     let mut w = World::with(|c| c.rules = vec![rule]);
     w.drops(A.port, syn(A, 40000, B, 80));
@@ -100,7 +100,7 @@ fn a_rule_is_about_its_peers_and_ports_only() {
 }
 
 #[test]
-fn rejected_packets_go_to_the_agent_and_nowhere_else() {
+fn rejected_packets_go_to_the_agent_only() {
     for (id, direction, pod) in [(0x0102_0304, Ingress, B), (7, Egress, A)] {
         let mut w = World::with(|c| c.rules = vec![tiered(id, direction, pod, HIGH, RuleAction::Reject)]);
         let packet = syn(A, 40000, B, 80);
@@ -114,7 +114,7 @@ fn rejected_packets_go_to_the_agent_and_nowhere_else() {
 }
 
 #[test]
-fn what_a_tier_accepted_goes_on_when_a_new_rule_would_drop_it() {
+fn accepted_connections_survive_a_new_drop_rule() {
     let mut w = World::with(|c| {
         c.services.push(Service::of(BY_CLUSTER_IP, 80, &[local(B)]));
         c.rules = vec![tiered(1, Ingress, B, LOW, RuleAction::Allow), tiered(2, Egress, A, LOW, RuleAction::Allow)];
@@ -136,13 +136,13 @@ fn what_a_tier_accepted_goes_on_when_a_new_rule_would_drop_it() {
 }
 
 #[test]
-fn the_host_looks_after_pods_whatever_a_tier_says() {
+fn probes_of_the_host_bypass_tiers() {
     let mut w = World::with(|c| c.rules = vec![tiered(1, Ingress, B, HIGH, RuleAction::Drop)]);
     let probe = Packet::tcp(HOST.at(40000), B.at(80), Syn).between(HOST.mac, B.mac);
     w.passes(HOST.port, probe.clone(), B.port, probe);
 }
 
-/// Packets that a rule's flows in a metric table have counted.
+/// Packet counts of a rule's flows in a metric table.
 fn counted(w: &World, table: &str, of: &str) -> u64 {
     let flows = w.switch.ovs.ofctl(["dump-flows", BRIDGE, table]).unwrap();
     let count =
@@ -151,7 +151,7 @@ fn counted(w: &World, table: &str, of: &str) -> u64 {
 }
 
 #[test]
-fn connections_packets_and_drops_are_counted_for_the_rules_that_caused_them() {
+fn sessions_packets_and_drops_are_counted_per_rule() {
     let mut w = World::with(|c| {
         c.rules = vec![
             tiered(0x11, Egress, A, HIGH, RuleAction::Allow),
@@ -168,7 +168,7 @@ fn connections_packets_and_drops_are_counted_for_the_rules_that_caused_them() {
     }
     w.drops(C.port, syn(C, 41000, B, 80));
     w.drops(C.port, syn(C, 41001, B, 80));
-    // Statistics of flows are brought up to date when the datapath's are gathered.
+    // Flow statistics are updated when ovs-vswitchd revalidates datapath flows.
     w.switch.settle();
     assert_eq!(counted(&w, "table=61", "+new,"), 1, "sessions of the egress rule");
     assert_eq!(counted(&w, "table=61", "ct_label=0x11"), 3, "further packets of its sessions");

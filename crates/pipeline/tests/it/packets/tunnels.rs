@@ -17,7 +17,7 @@ use super::world::{A, End, HOST, NODE, NODE_2, PEER_MAC, at, usual};
 use crate::client::Client;
 use crate::cluster::{Cluster, Service};
 
-/// The bridge where tunnels begin and end.
+/// The bridge with the Node's address, where tunnels end.
 const UNDERLAY: &str = "br-phy";
 
 /// A Node with one Pod.
@@ -26,7 +26,7 @@ struct Node {
     client: Client,
     cluster: Cluster,
     pod: Host,
-    /// Its own address and the other's.
+    /// The Node's own address, and the peer's.
     ends: [IpAddr; 2],
 }
 
@@ -47,31 +47,32 @@ impl Node {
         let (gateway, mac) = (gateway.0.to_string(), text(gateway.1));
         pod.netns().ip(["neigh", "add", &gateway, "lladdr", &mac, "dev", "eth0"]).unwrap();
         pod.netns().ip(["route", "add", "default", "via", &gateway]).unwrap();
-        // Room for what the tunnel adds.
+        // Room for the tunnel header.
         pod.netns().ip(["link", "set", "dev", "eth0", "mtu", "1400"]).unwrap();
         Self { ovs, client, cluster, pod, ends }
     }
 
-    /// The Ethernet address of the tunnel's end.
+    /// The MAC of the interface with the Node's address.
     fn mac(&self) -> String {
         let mac = self.ovs.vsctl(["get", "interface", UNDERLAY, "mac_in_use"]).unwrap();
         mac.trim().trim_matches('"').to_owned()
     }
 
-    /// Does not have to look for the other end, during which packets get lost.
+    /// Adds a static neighbour, since packets are lost during ARP resolution.
     fn knows(&self, other: &Node) {
         self.ovs.control("tnl/neigh/set", &[UNDERLAY, &self.ends[1].to_string(), &other.mac()]).unwrap();
     }
 
-    /// The tunnel that all peers share, of this type.
+    /// The shared tunnel port, of this type.
     fn shared_tunnel(&self, kind: &str) {
-        let settings = [&format!("type={kind}"), "options:remote_ip=flow", "ofport_request=1"];
+        let local = format!("options:local_ip={}", self.ends[0]);
+        let settings = [&format!("type={kind}"), "options:remote_ip=flow", &local, "ofport_request=1"];
         let add = ["--may-exist", "add-port", BRIDGE, "tun", "--", "set", "interface", "tun"];
         self.ovs.vsctl(add.iter().copied().chain(settings)).unwrap();
         assert_eq!(self.ovs.vsctl(["get", "interface", "tun", "ofport", "error"]).unwrap(), "1\n[]\n");
     }
 
-    /// A tunnel of the one peer's own, as with IPsec: what comes from there comes out of this one.
+    /// A tunnel port of a single peer, as with IPsec: all packets of this peer arrive at it.
     fn own_tunnel(&self, kind: &str) {
         let (kind, remote) = (format!("type={kind}"), format!("options:remote_ip={}", self.ends[1]));
         let add = ["add-port", BRIDGE, "tun-4", "--", "set", "interface", "tun-4", "ofport_request=14", &kind, &remote];
@@ -91,7 +92,7 @@ fn text(Mac(mac): Mac) -> String {
 }
 
 #[test]
-fn pods_talk_through_tunnels_of_every_type_that_userspace_has() {
+fn pods_communicate_through_every_tunnel_type_of_the_userspace_datapath() {
     let (here, there) = (Netns::new().unwrap(), Netns::new().unwrap());
     veth_pair(&here, "eth0", &there, "eth0").unwrap();
     let mut one = usual();

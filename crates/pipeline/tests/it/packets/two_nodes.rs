@@ -1,4 +1,4 @@
-//! Two Nodes, each with a switch of its own: what one sends through the tunnel arrives at the other.
+//! Two Nodes, each with a switch of its own: packets that one sends through the tunnel arrive at the other.
 
 use pipeline::model::Direction::{Egress, Ingress};
 use pipeline::model::{Mac, Peer, PeerPath};
@@ -16,7 +16,7 @@ use crate::cluster::{Cluster, Service};
 /// The Pod on Node 2, as that Node knows it.
 pub(super) const R: End = End { port: "pod-a", mac: Mac([0x0a, 0, 0, 0, 2, 1]), ..REMOTE };
 
-/// Makes the usual Node Node 2.
+/// Turns the Node of most tests into Node 2.
 pub(super) fn node_2(cluster: &mut Cluster) {
     cluster.node.gateway.mac = PEER_MAC;
     let address = cluster.node.addresses.v4.as_mut().unwrap();
@@ -29,7 +29,7 @@ pub(super) fn node_2(cluster: &mut Cluster) {
     cluster.peers = vec![Peer { pod_cidr: "10.10.0.0/24".parse().unwrap(), gateway: HOST.ip, path }];
 }
 
-/// Both Nodes.
+/// The two Nodes and their switches.
 struct Nodes {
     one: World,
     two: World,
@@ -40,14 +40,14 @@ impl Nodes {
         Self { one: World::new(), two: World::with(node_2) }
     }
 
-    /// What comes out at Node 2's Pod when this arrives at a port of Node 1.
+    /// The output at Node 2's Pod for a frame into a port of Node 1.
     fn there(&mut self, port: &str, packet: Packet) -> Vec<(&'static str, Frame)> {
         let tunnelled = self.one.send(port, packet);
         assert!(tunnelled.iter().all(|(port, _)| *port == TO_NODE_2), "{tunnelled:?}");
         tunnelled.into_iter().flat_map(|(_, frame)| self.two.send("tun", frame)).collect()
     }
 
-    /// What comes out of Node 1 when Node 2's Pod sends this.
+    /// The output of Node 1 for a frame from Node 2's Pod.
     fn back(&mut self, packet: Packet) -> Vec<(&'static str, Frame)> {
         let tunnelled = self.two.send(R.port, packet);
         assert!(tunnelled.iter().all(|(port, _)| *port == "tun"), "{tunnelled:?}");
@@ -55,7 +55,7 @@ impl Nodes {
     }
 }
 
-/// As Node 2's Pod gets it, which both Nodes have routed.
+/// The packet as it arrives at Node 2's Pod: both Nodes have routed it.
 fn arrives(packet: Packet) -> [(&'static str, Frame); 1] {
     [(R.port, packet.between(PEER_MAC, R.mac).routed(2).into())]
 }
@@ -75,7 +75,7 @@ fn a_pod_talks_to_a_pod_on_the_other_node() {
 }
 
 #[test]
-fn a_service_is_balanced_on_the_clients_node_and_judged_on_both() {
+fn a_service_is_balanced_on_the_clients_node_and_policies_apply_on_both() {
     let mut nodes = Nodes::new();
     for world in [&mut nodes.one, &mut nodes.two] {
         world.change(|c| c.services.push(Service::of(BY_CLUSTER_IP, 80, &[elsewhere(R.ip)])));
@@ -103,14 +103,14 @@ fn a_service_is_balanced_on_the_clients_node_and_judged_on_both() {
 }
 
 #[test]
-fn a_client_outside_is_answered_through_the_node_it_came_to() {
+fn replies_to_an_external_client_return_through_its_node() {
     let mut nodes = Nodes::new();
     nodes.one.change(|c| c.services.push(Service::of(BY_NODE_PORT, NODE_PORT, &[elsewhere(R.ip)])));
     let (client, service, r, seen) = (at(OUTSIDE, 50000), at(VIRTUAL, NODE_PORT), R.at(TARGET), at(SNAT, 50000));
     for (step, from_client) in [(Syn, true), (Syn, true), (SynAck, false), (Ack, true), (Data, true), (Reply, false)] {
         if from_client {
             let came = nodes.there(HOST.port, from_host(Packet::tcp(client, service, step)));
-            // The host of Node 1 has counted already.
+            // The host of Node 1 has decremented the TTL already.
             let got = Packet::tcp(seen, r, step).between(PEER_MAC, R.mac).routed(1);
             assert_eq!(came, [(R.port, got.into())]);
         } else {

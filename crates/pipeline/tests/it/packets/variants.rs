@@ -1,4 +1,4 @@
-//! Nodes that are set up otherwise: without tunnels, with kube-proxy, for policies only, without tiers.
+//! Other configurations: without tunnels, with kube-proxy, policy-only, without tiers.
 
 use openflow::port::Port;
 use pipeline::model::Direction::{Egress, Ingress};
@@ -20,7 +20,7 @@ fn no_encap(cluster: &mut Cluster) {
     cluster.peers.iter_mut().for_each(|peer| peer.path = PeerPath::Route);
 }
 
-/// Pod A's way to a Service.
+/// Pod A's connection to a Service.
 fn pod_a() -> Side {
     Side {
         sends_at: A.port,
@@ -35,7 +35,7 @@ fn pod_a() -> Side {
 #[test]
 fn without_encapsulation_the_host_routes_between_nodes() {
     let mut w = World::with(no_encap);
-    // Nothing has been routed here: that is the host's work, and counting too.
+    // Not routed by the switch: the host routes and decrements the TTL.
     let there = to_gateway(A, Packet::tcp(A.at(40000), REMOTE.at(80), Syn));
     w.passes(A.port, there.clone(), HOST.port, there);
     let back = Packet::tcp(REMOTE.at(80), A.at(40000), SynAck).between(HOST.mac, A.mac);
@@ -60,13 +60,13 @@ fn without_encapsulation_services_have_endpoints_on_other_nodes_for_pods_and_cli
     let turned = |packet: Packet| packet.between(HOST.mac, HOST.mac);
     let client =
         Side { own: at(OUTSIDE, 50000), other: at(VIRTUAL, NODE_PORT), sent: from_host, got: turned, ..remote };
-    // The host gives these its own address on the way out.
+    // The host SNATs these on output.
     let remote = Side { other: at(VIRTUAL, 50000), sent: from_host, got: turned, ..remote };
     converse(&mut w, &client, &remote);
 }
 
 #[test]
-fn in_hybrid_mode_each_peer_is_reached_its_own_way() {
+fn in_hybrid_mode_peers_are_reached_by_tunnel_or_route() {
     let mut w = World::with(|c| {
         c.node.mode = Mode::Hybrid;
         for peer in c.peers.iter_mut().skip(2) {
@@ -80,7 +80,7 @@ fn in_hybrid_mode_each_peer_is_reached_its_own_way() {
 }
 
 #[test]
-fn a_tunnel_of_one_peer_leads_in_as_the_one_of_all_does() {
+fn a_tunnel_port_of_one_peer_is_accepted_like_the_shared_one() {
     let mut w = World::new();
     let packet = super::world::from_tunnel(Packet::tcp(REMOTE.at(40000), B.at(80), Syn));
     w.passes("tun-4", packet.clone(), B.port, from_gateway(B, packet));
@@ -89,7 +89,7 @@ fn a_tunnel_of_one_peer_leads_in_as_the_one_of_all_does() {
 }
 
 #[test]
-fn an_uplink_that_is_a_port_leads_to_pods_where_they_are_reached_without_tunnels() {
+fn an_uplink_port_forwards_to_pods_in_modes_without_tunnels() {
     let mut w = World::with(|c| {
         no_encap(c);
         (c.node.datapath, c.node.uplink) = (Datapath::Windows, Some(Uplink { port: Port(14) }));
@@ -98,7 +98,7 @@ fn an_uplink_that_is_a_port_leads_to_pods_where_they_are_reached_without_tunnels
     let packet = |to| Packet::tcp(REMOTE.at(40000), to, Syn).between(PEER_MAC, Mac([0x0a, 0, 0, 0, 0, 9]));
     w.passes("tun-4", packet(B.at(80)), B.port, from_gateway(B, packet(B.at(80))));
     w.drops("tun-4", packet(C.at(80)));
-    // With the gateway's address it is not the host yet.
+    // The gateway's address alone does not identify the host.
     w.drops("tun-4", Packet { src: HOST.ip, ..packet(C.at(80)) });
     w.change(|c| c.node.mode = Mode::Encap);
     w.drops("tun-4", packet(B.at(81)));
@@ -107,7 +107,7 @@ fn an_uplink_that_is_a_port_leads_to_pods_where_they_are_reached_without_tunnels
 const KUBE_PROXY: Features = Features { antrea_proxy: false, proxy_all: false, antrea_policy: true };
 
 #[test]
-fn with_kube_proxy_pods_and_nodes_talk_and_each_node_routes_once() {
+fn with_kube_proxy_each_node_routes_once() {
     let mut w = World::with(|c| c.node.features = KUBE_PROXY);
     let direct = Packet::tcp(A.at(40000), B.at(80), Syn).between(A.mac, B.mac);
     w.passes(A.port, direct.clone(), B.port, direct);
@@ -115,13 +115,13 @@ fn with_kube_proxy_pods_and_nodes_talk_and_each_node_routes_once() {
     w.passes(A.port, to_gateway(A, there.clone()), TO_NODE_2, tunnelled(there));
     let back = super::world::from_tunnel(Packet::tcp(REMOTE.at(80), A.at(40000), SynAck));
     w.passes(REMOTE.port, back.clone(), A.port, from_gateway(A, back));
-    // What the host has routed is not counted down again (L6).
+    // The TTL of packets that the host has routed is not decremented (L6).
     let host = Packet::tcp(at(OUTSIDE, 50000), REMOTE.at(80), Syn).between(HOST.mac, VIRTUAL_MAC);
     w.passes(HOST.port, host.clone(), TO_NODE_2, host);
 }
 
 #[test]
-fn with_kube_proxy_a_service_leads_through_the_host_and_policies_see_the_endpoint() {
+fn with_kube_proxy_services_go_through_the_host_and_policies_see_the_endpoint() {
     let mut w = World::with(|c| {
         c.node.features = KUBE_PROXY;
         isolate(c, Egress, A);
@@ -136,7 +136,7 @@ fn with_kube_proxy_a_service_leads_through_the_host_and_policies_see_the_endpoin
         let resolved = Packet::tcp(a, b, step).between(HOST.mac, B.mac);
         w.passes(HOST.port, resolved.clone(), B.port, resolved);
         if step == Syn {
-            // The answer goes back through the host, though the client is next door.
+            // The reply returns through the host, though the client is on this bridge.
             let answer = Packet::tcp(b, a, answered);
             w.passes(B.port, answer.clone().between(B.mac, A.mac), HOST.port, answer.between(B.mac, HOST.mac));
             let undone = Packet::tcp(service, a, answered).between(HOST.mac, A.mac);
@@ -171,9 +171,9 @@ fn policy_only(cluster: &mut Cluster) {
 }
 
 #[test]
-fn in_policy_only_mode_packets_arrive_as_if_nothing_were_in_between() {
+fn in_policy_only_mode_the_bridge_is_transparent() {
     let mut w = World::with(policy_only);
-    // All that a Pod knows is the answer to any ARP request, and nothing counts down.
+    // A Pod sends to the virtual MAC of ARP replies, and the TTL does not change.
     let sent = |packet: Packet| packet.between(A.mac, VIRTUAL_MAC);
     let there = Packet::tcp(A.at(40000), B.at(80), Syn);
     w.passes(A.port, sent(there.clone()), B.port, there.between(A.mac, B.mac));
@@ -181,7 +181,7 @@ fn in_policy_only_mode_packets_arrive_as_if_nothing_were_in_between() {
     w.passes(B.port, back.clone().between(B.mac, VIRTUAL_MAC), A.port, back.between(B.mac, A.mac));
     let out = Packet::udp(A.at(40000), at(OUTSIDE, 53));
     w.passes(A.port, sent(out.clone()), HOST.port, out.between(A.mac, HOST.mac));
-    // From the host, whatever MAC it has in mind.
+    // From the host, with any destination MAC.
     let next_hop = Mac([0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc]);
     let come = Packet::tcp(at(OUTSIDE, 50000), A.at(80), Syn);
     w.passes(HOST.port, come.clone().between(HOST.mac, next_hop), A.port, come.between(HOST.mac, A.mac));
@@ -190,7 +190,7 @@ fn in_policy_only_mode_packets_arrive_as_if_nothing_were_in_between() {
 }
 
 #[test]
-fn in_policy_only_mode_a_service_enters_the_host_twice_and_is_judged_between() {
+fn in_policy_only_mode_service_packets_enter_the_host_twice_with_policies_between() {
     let mut w = World::with(|c| {
         policy_only(c);
         isolate(c, Egress, A);
@@ -240,7 +240,7 @@ fn in_policy_only_mode_antrea_proxy_balances_too() {
         got: |packet| packet.between(A.mac, B.mac),
     };
     converse(&mut w, &client, &server);
-    // An endpoint on another Node is the host's to find.
+    // The host routes to an endpoint on another Node.
     w.change(|c| c.services[0].set_endpoints(&[elsewhere(REMOTE.ip)]));
     let remote = Side {
         sends_at: HOST.port,
@@ -254,7 +254,7 @@ fn in_policy_only_mode_antrea_proxy_balances_too() {
 }
 
 #[test]
-fn with_pods_services_only_the_host_keeps_its_own_and_pods_have_theirs() {
+fn without_proxy_all_the_host_balances_its_own_services() {
     let mut w = World::with(|c| {
         c.node.features.proxy_all = false;
         c.services.push(Service::of(BY_CLUSTER_IP, 80, &[local(B)]));
@@ -268,7 +268,7 @@ fn with_pods_services_only_the_host_keeps_its_own_and_pods_have_theirs() {
         got: |packet| from_gateway(B, packet),
     };
     converse(&mut w, &pod_a(), &server);
-    // kube-proxy has chosen B for a client outside, which B must answer through the host.
+    // kube-proxy has selected B for an external client, to which B must reply through the host.
     let client = Side {
         sends_at: HOST.port,
         gets_at: HOST.port,
@@ -282,7 +282,7 @@ fn with_pods_services_only_the_host_keeps_its_own_and_pods_have_theirs() {
 }
 
 #[test]
-fn without_tiers_isolation_holds_and_what_it_denied_stays_denied() {
+fn without_tiers_denied_connections_stay_denied() {
     for direction in [Egress, Ingress] {
         let mut w = World::with(|c| {
             c.node.features.antrea_policy = false;

@@ -1,4 +1,4 @@
-//! One Node as its packets see it: Pods A, B and C, the host behind the gateway, two other Nodes, and the world outside.
+//! One Node: Pods A, B and C, the host behind the gateway, two other Nodes, and external clients.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,10 +18,10 @@ use super::switch::{PORTS, Switch};
 use crate::client::{add, put_group, remove, remove_group};
 use crate::cluster::{Cluster, Flows, key};
 
-/// Whoever sends and receives at a port of its own.
+/// A sender and receiver with a port of its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
-    /// The port's name.
+    /// Interface name of the port.
     pub(super) port: &'static str,
     pub(super) ip: IpAddr,
     pub(super) ip6: IpAddr,
@@ -46,10 +46,10 @@ pub(super) const C: End = pod("pod-c", 3);
 /// The host, with the gateway's addresses.
 pub(super) const HOST: End =
     End { port: "gw", ip: ip(10, 10, 0, 1), ip6: ip6(0x10, 0, 1), mac: Mac([0x0a, 0, 0, 0, 0, 1]) };
-/// A Pod of Node 2: what it sends comes in by the tunnel.
+/// A Pod of Node 2: its packets arrive through the tunnel.
 pub(super) const REMOTE: End =
     End { port: "tun", ip: ip(10, 10, 2, 11), ip6: ip6(0x10, 2, 0x11), mac: Mac::GLOBAL_VIRTUAL };
-/// Where packets for Node 2 come out, and those for Node 3.
+/// Output ports of packets for Node 2 and Node 3.
 pub(super) const TO_NODE_2: &str = "to-node-2";
 pub(super) const TO_NODE_3: &str = "to-node-3";
 
@@ -63,12 +63,16 @@ pub(super) const VIRTUAL: IpAddr = IpAddr::V4(Address::VIRTUAL_SERVICE);
 pub(super) const VIRTUAL6: IpAddr = IpAddr::V6(Address::VIRTUAL_SERVICE6);
 pub(super) const HAIRPIN: IpAddr = IpAddr::V4(Address::HAIRPIN);
 pub(super) const HAIRPIN6: IpAddr = IpAddr::V6(Address::HAIRPIN6);
-/// A client far away.
+/// Address of an external client.
 pub(super) const OUTSIDE: IpAddr = ip(203, 0, 113, 7);
 pub(super) const OUTSIDE6: IpAddr = ip6(0x113, 0, 7);
 pub(super) const VIRTUAL_MAC: Mac = Mac::GLOBAL_VIRTUAL;
 /// The gateway of Node 2.
 pub(super) const PEER_MAC: Mac = Mac([0x0a, 0, 0, 0, 0, 2]);
+/// The gateway of Node 3.
+pub(super) const PEER_3_MAC: Mac = Mac([0x0a, 0, 0, 0, 0, 3]);
+/// A host outside of the cluster that sends tunnelled packets.
+pub(super) const STRANGER_MAC: Mac = Mac([0x0a, 0, 0, 0, 9, 9]);
 
 impl End {
     /// A port of its IPv4 address.
@@ -96,32 +100,32 @@ pub(super) fn at(ip: IpAddr, port: u16) -> SocketAddr {
     SocketAddr::new(ip, port)
 }
 
-/// What a Pod sends to its gateway: to all that is not in its subnet.
+/// A packet from a Pod to its gateway, for a destination outside of its subnet.
 pub(super) fn to_gateway(from: End, packet: Packet) -> Packet {
     packet.between(from.mac, HOST.mac)
 }
 
-/// As a Pod gets it from its gateway: routed.
+/// The same packet as the gateway forwards it to a Pod: routed.
 pub(super) fn from_gateway(to: End, packet: Packet) -> Packet {
     packet.between(HOST.mac, to.mac).routed(1)
 }
 
-/// What comes out of the tunnel to another Node.
+/// The packet as it enters the tunnel to another Node.
 pub(super) fn tunnelled(packet: Packet) -> Packet {
     packet.between(HOST.mac, VIRTUAL_MAC).routed(1)
 }
 
-/// As it comes out of another Node's tunnel: that Node has routed it.
+/// The packet as it arrives through a tunnel: the other Node has routed it.
 pub(super) fn from_tunnel(packet: Packet) -> Packet {
     packet.between(PEER_MAC, VIRTUAL_MAC).routed(1)
 }
 
-/// What the host sends to a Service's address: the next hop is the virtual one.
+/// A packet from the host to a Service address: the next hop is the virtual MAC.
 pub(super) fn from_host(packet: Packet) -> Packet {
     packet.between(HOST.mac, VIRTUAL_MAC)
 }
 
-/// A Node with everything switched on, three Pods and two peers, IPv4 and IPv6.
+/// A Node with all features, three Pods and two peers, IPv4 and IPv6.
 pub(super) fn usual() -> Cluster {
     let v4 = Address {
         node: NODE,
@@ -145,10 +149,12 @@ pub(super) fn usual() -> Cluster {
         datapath: Datapath::Netdev,
         gateway: Gateway { port: Port(2), mac: HOST.mac },
         tunnels: vec![Port(1), Port(14)],
+        tunnel_port: Some(8472),
         uplink: None,
         addresses: Families { v4: Some(v4), v6: Some(v6) },
         node_port_addresses: vec![NODE, NODE6],
         service_cidrs: vec!["10.96.0.0/12".parse().unwrap(), "fd00:96::/108".parse().unwrap()],
+        host_balances: false,
     });
     cluster.pods = [A, B, C].map(End::pod).into();
     for (n, node) in [(2, NODE_2), (3, NODE_3)] {
@@ -161,23 +167,23 @@ pub(super) fn usual() -> Cluster {
     cluster
 }
 
-/// The Node, and the switch that has its flows.
+/// The Node, and the switch with its flows.
 pub(super) struct World {
     pub(super) switch: Switch,
     cluster: Cluster,
-    /// What is done to the flows before they are installed.
+    /// Changes the flows before they are installed.
     edit: fn(&mut Flows),
     flows: Flows,
     groups: BTreeMap<u32, Group>,
 }
 
 impl World {
-    /// The usual Node.
+    /// The Node of most tests.
     pub(super) fn new() -> Self {
         Self::with(|_| {})
     }
 
-    /// The usual Node, but for this.
+    /// The Node of most tests, changed by `change`.
     pub(super) fn with(change: impl FnOnce(&mut Cluster)) -> Self {
         let mut world = World {
             switch: Switch::take(),
@@ -186,7 +192,7 @@ impl World {
             flows: Flows::new(),
             groups: BTreeMap::new(),
         };
-        // A plain port takes no notice of where a tunnel leads to: the fixture does.
+        // Plain ports stand for the tunnel; the fixture selects one by the tunnel destination.
         let found = Match::ip().with_masked(Field::Reg0, 0x1_0000u32, 0x5_0000u32).with(Field::Reg1, 1u8);
         let to = |node: IpAddr, port: u32, matches: &Match| {
             let IpAddr::V4(node) = node else { unreachable!("tunnels are on IPv4 here") };
@@ -195,24 +201,33 @@ impl World {
         };
         let found6 = found.clone().with(Field::EthType, openflow::matching::eth_type::IPV6);
         let ways = [&found, &found6].map(|family| [to(NODE_2, 12, family), to(NODE_3, 13, family)]).concat();
-        world.switch.client.done(&ways);
+        // The tunnel source is set by the fixture, from the MAC of the sending Node's gateway.
+        let from = |mac: Mac, node: IpAddr, tunnel: u8| {
+            let IpAddr::V4(node) = node else { unreachable!("tunnels are on IPv4 here") };
+            let unknown = Match::any().with(Field::InPort, tunnel).with(Field::EthSrc, mac).with(Field::TunSrc, 0u8);
+            let known = Action::set(Field::TunSrc, u32::from(node));
+            add(&Flow::at(0, u16::MAX - 1).when(unknown).then(known).then(Action::resubmit(0)))
+        };
+        let nodes = [(HOST.mac, NODE), (PEER_MAC, NODE_2), (PEER_3_MAC, NODE_3), (STRANGER_MAC, OUTSIDE)];
+        let origins = [1, 14].map(|tunnel| nodes.map(|(mac, node)| from(mac, node, tunnel))).concat();
+        world.switch.client.done(ways.iter().chain(&origins));
         world.change(change);
         world
     }
 
-    /// Changes what there is, and installs the difference.
+    /// Changes the objects, and installs the difference.
     pub(super) fn change(&mut self, change: impl FnOnce(&mut Cluster)) {
         change(&mut self.cluster);
         self.install();
     }
 
-    /// Changes the flows as they are compiled, from now on: to a seed's, to show what that does.
+    /// Changes compiled flows from now on, for example to reference flows, to show their effect.
     pub(super) fn edit(&mut self, edit: fn(&mut Flows)) {
         self.edit = edit;
         self.install();
     }
 
-    /// The flows that are installed.
+    /// The flows in the switch.
     pub(super) fn flows(&self) -> impl Iterator<Item = &Flow> {
         self.flows.values()
     }
@@ -232,12 +247,12 @@ impl World {
         (self.flows, self.groups) = (flows, groups);
     }
 
-    /// Lets a frame arrive at a port, and returns all that comes out because of it.
+    /// Sends a frame into a port, and returns all frames that the switch outputs.
     pub(super) fn send(&mut self, port: &str, frame: impl Into<Frame>) -> Vec<(&'static str, Frame)> {
         self.switch.send(port, &frame.into().bytes())
     }
 
-    /// As [`World::send`], for a frame with a mark, which only a kernel can give it: the controller says that it has one.
+    /// As [`World::send`], for a frame with a packet mark: the controller sets it, as only a kernel can do otherwise.
     pub(super) fn send_marked(&mut self, port: &str, mark: u32, frame: impl Into<Frame>) -> Vec<(&'static str, Frame)> {
         let (_, number) = PORTS.into_iter().find(|(name, _)| *name == port).unwrap();
         let actions = vec![Action::set(Field::PktMark, mark), Action::resubmit(0)];
@@ -246,7 +261,7 @@ impl World {
         self.switch.came()
     }
 
-    /// The frame comes out once, there, as this.
+    /// Asserts that the frame is output once, at this port, as this.
     #[track_caller]
     pub(super) fn passes(&mut self, port: &str, frame: impl Into<Frame>, to: &'static str, as_this: impl Into<Frame>) {
         let frame = frame.into();
@@ -254,7 +269,7 @@ impl World {
         assert_eq!(came, [(to, as_this.into())], "from {port}: {frame:?}\n{}", self.switch.story());
     }
 
-    /// The frame comes out nowhere.
+    /// Asserts that the frame is dropped.
     #[track_caller]
     pub(super) fn drops(&mut self, port: &str, frame: impl Into<Frame>) {
         let frame = frame.into();
@@ -263,7 +278,7 @@ impl World {
     }
 }
 
-/// Puts a flow that is written as `ovs-ofctl` does in the place of the one with its match.
+/// Replaces the flow with the same match by this one, in the syntax of `ovs-ofctl`.
 #[track_caller]
 pub(super) fn replace(flows: &mut Flows, text: &str) {
     let flow: Flow = text.parse().unwrap();

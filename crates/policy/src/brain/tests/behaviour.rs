@@ -1,46 +1,14 @@
-//! What is promised to those who listen, one promise a test.
+//! What subscribed Nodes can rely on.
 
-use types::control::{Batch, Change, GroupChange, PodChange, PolicyChange};
+use types::InvalidField;
+use types::control::Batch;
 use types::meta::LabelSelector;
-use types::network_policy::{IngressRule, NetworkPolicy, PolicyPeer, PolicyPort};
-use types::pod::{Pod, PodIp};
-use types::{InvalidField, ObjectName};
+use types::network_policy::{NetworkPolicy, PolicyPort};
+use types::pod::Pod;
 
+use super::objects::{name, pod, policy, selecting, show};
 use crate::brain::{Brain, Event, Kind, Subscription, Superseded};
 use crate::{Direction, Replica};
-
-fn name(text: &str) -> ObjectName {
-    let (namespace, name) = text.split_once('/').unwrap();
-    ObjectName { namespace: namespace.to_owned(), name: name.to_owned() }
-}
-
-fn selecting(app: &str) -> LabelSelector {
-    LabelSelector { match_labels: [("app".to_owned(), app.to_owned())].into(), ..LabelSelector::default() }
-}
-
-/// A Pod `x/web-1` with the label `app=web`; no address if it is empty.
-fn pod(text: &str, node: &str, ip: &str) -> Pod {
-    let mut pod = Pod::default();
-    let ObjectName { namespace, name } = name(text);
-    let app = name.split('-').next().unwrap().to_owned();
-    (pod.metadata.namespace, pod.metadata.name) = (namespace, name);
-    pod.metadata.labels = [("app".to_owned(), app)].into();
-    pod.metadata.uid = "u1".to_owned();
-    pod.spec.node_name = node.to_owned();
-    pod.status.pod_ips = if ip.is_empty() { vec![] } else { vec![PodIp { ip: ip.to_owned() }] };
-    pod
-}
-
-/// `web` may be reached by `client`.
-fn policy(text: &str) -> NetworkPolicy {
-    let mut policy = NetworkPolicy::default();
-    let ObjectName { namespace, name } = name(text);
-    (policy.metadata.namespace, policy.metadata.name) = (namespace, name);
-    policy.spec.pod_selector = selecting("web");
-    let from = vec![PolicyPeer { pod_selector: Some(selecting("client")), ..PolicyPeer::default() }];
-    policy.spec.ingress = vec![IngressRule { from, ..Default::default() }];
-    policy
-}
 
 fn set(brain: &mut Brain, pod: Pod) {
     assert_eq!(brain.step(Event::Pod(Box::new(pod))), []);
@@ -70,33 +38,12 @@ fn took(brain: &mut Brain, subscription: &Subscription) -> Batch {
     brain.take(subscription).unwrap().expect("something to take")
 }
 
-/// A line a change: what is set, patched with whom, or deleted.
 fn lines(batch: &Batch) -> Vec<String> {
-    let group = |kind: &str, change: &GroupChange| match change {
-        GroupChange::Set(group) => {
-            let members: Vec<&str> = group.members.iter().map(|m| m.pod.name.as_str()).collect();
-            format!("{kind} = {}", members.join(" "))
-        }
-        GroupChange::Patch(patch) => {
-            let added = patch.added.iter().map(|m| format!("+{}", m.pod.name));
-            let removed = patch.removed.iter().map(|pod| format!("-{}", pod.name));
-            format!("{kind} {}", added.chain(removed).collect::<Vec<_>>().join(" "))
-        }
-        GroupChange::Delete(_) => format!("{kind} gone"),
-    };
-    let line = |change: &Change| match change {
-        Change::AppliedTo(change) => group("applied-to", change),
-        Change::Address(change) => group("address", change),
-        Change::Policy(PolicyChange::Set(policy)) => format!("policy {} = {}", policy.name.name, policy.generation),
-        Change::Policy(PolicyChange::Delete(name)) => format!("policy {} gone", name.name),
-        Change::Pod(PodChange::Seen(seen)) => format!("seen {} {}", seen.pod.name, seen.uid),
-        Change::Pod(PodChange::Gone(name)) => format!("gone {}", name.name),
-    };
-    batch.changes.iter().map(line).collect()
+    batch.changes.iter().map(show).collect()
 }
 
 #[test]
-fn nobody_is_told_anything_before_everything_is_known() {
+fn nodes_get_nothing_before_all_kinds_are_synced() {
     let mut brain = Brain::default();
     let n1 = brain.subscribe("n1");
     set(&mut brain, pod("x/web-1", "n1", "10.0.1.1"));
@@ -110,13 +57,13 @@ fn nobody_is_told_anything_before_everything_is_known() {
 }
 
 #[test]
-fn a_node_gets_a_snapshot_and_then_what_changes_and_only_what_it_needs() {
+fn a_node_gets_a_snapshot_then_changes_and_only_what_it_needs() {
     let mut brain = example();
     let (n1, n2) = (brain.subscribe("n1"), brain.subscribe("n2"));
     let first = took(&mut brain, &n1);
     assert!(first.snapshot);
     assert_eq!(lines(&first), ["address = client-1", "applied-to = web-1", "policy p = 0", "seen web-1 u1"]);
-    // No Pod of n2 is isolated: it needs nothing, and is told that its Pod was looked at.
+    // No Pod of n2 is isolated: it gets no policies, and the acknowledgement of its Pod.
     let nothing = took(&mut brain, &n2);
     assert_eq!((nothing.snapshot, lines(&nothing)), (true, vec!["seen client-1 u1".to_owned()]));
 
@@ -129,14 +76,14 @@ fn a_node_gets_a_snapshot_and_then_what_changes_and_only_what_it_needs() {
     assert_eq!(lines(&took(&mut brain, &n2)), needed);
     brain.step(Event::PodGone(name("x/web-2")));
     assert_eq!(lines(&took(&mut brain, &n2)), ["policy p gone", "address gone", "applied-to gone", "gone web-2"]);
-    // What changes nothing is told to nobody.
+    // Events without effect cause no changes.
     set(&mut brain, pod("x/client-2", "n2", "10.0.2.2"));
     add(&mut brain, policy("x/p"));
     assert_eq!((brain.take(&n1), brain.take(&n2)), (Ok(None), Ok(None)));
 }
 
 #[test]
-fn a_policy_that_changes_its_groups_is_set_between_the_new_and_the_old() {
+fn a_policy_is_set_after_its_new_groups_and_before_its_old_ones_are_deleted() {
     let mut brain = example();
     let n1 = brain.subscribe("n1");
     took(&mut brain, &n1);
@@ -167,7 +114,7 @@ fn a_pod_is_isolated_as_soon_as_it_has_a_node_and_a_peer_once_it_has_an_address(
 }
 
 #[test]
-fn pods_on_the_node_s_network_and_finished_ones_are_in_no_group() {
+fn host_network_and_terminated_pods_are_in_no_group() {
     let mut brain = example();
     let n1 = brain.subscribe("n1");
     took(&mut brain, &n1);
@@ -183,7 +130,7 @@ fn pods_on_the_node_s_network_and_finished_ones_are_in_no_group() {
 }
 
 #[test]
-fn a_pod_is_seen_once_and_again_when_it_is_another_one() {
+fn a_pod_is_acknowledged_once_per_uid_and_node() {
     let mut brain = example();
     let (n1, n2) = (brain.subscribe("n1"), brain.subscribe("n2"));
     let mut replica = Replica::default();
@@ -210,7 +157,7 @@ fn a_pod_is_seen_once_and_again_when_it_is_another_one() {
 }
 
 #[test]
-fn of_two_pods_with_the_same_address_one_stays_when_the_other_goes() {
+fn an_address_stays_while_one_of_two_pods_has_it() {
     let mut brain = example();
     let n1 = brain.subscribe("n1");
     let mut replica = Replica::default();
@@ -225,7 +172,7 @@ fn of_two_pods_with_the_same_address_one_stays_when_the_other_goes() {
 }
 
 #[test]
-fn selectors_that_say_the_same_share_a_group() {
+fn equivalent_selectors_share_a_group() {
     let mut brain = example();
     let mut same = policy("x/q");
     same.spec.pod_selector = LabelSelector {
@@ -237,11 +184,11 @@ fn selectors_that_say_the_same_share_a_group() {
         ..LabelSelector::default()
     };
     add(&mut brain, same);
-    assert_eq!((brain.held().applied_to_groups, brain.held().address_groups, brain.held().policies), (1, 1, 2));
+    assert_eq!((brain.stats().applied_to_groups, brain.stats().address_groups, brain.stats().policies), (1, 1, 2));
 }
 
 #[test]
-fn a_node_that_takes_nothing_for_too_long_gets_a_snapshot_and_the_others_their_changes() {
+fn a_slow_node_gets_a_snapshot_and_other_nodes_get_changes() {
     let mut brain = example();
     set(&mut brain, pod("x/web-2", "n2", "10.0.2.9"));
     let (slow, quick) = (brain.subscribe("n1"), brain.subscribe("n2"));
@@ -263,13 +210,13 @@ fn a_node_that_takes_nothing_for_too_long_gets_a_snapshot_and_the_others_their_c
 }
 
 #[test]
-fn a_node_that_subscribes_again_ends_its_first_subscription() {
+fn a_new_subscription_ends_the_previous_one_of_the_node() {
     let mut brain = example();
     let first = brain.subscribe("n1");
     took(&mut brain, &first);
     let second = brain.subscribe("n1");
     assert_eq!(brain.take(&first), Err(Superseded));
-    // Whoever gives up the first one, late, does not end the second.
+    // Ending the first one late does not end the second.
     brain.unsubscribe(&first);
     assert!(took(&mut brain, &second).snapshot);
     brain.unsubscribe(&second);
@@ -277,7 +224,7 @@ fn a_node_that_subscribes_again_ends_its_first_subscription() {
 }
 
 #[test]
-fn a_node_is_named_as_ready_once_until_it_takes() {
+fn a_node_is_reported_as_ready_once_until_it_takes() {
     let mut brain = example();
     let n1 = brain.subscribe("n1");
     assert_eq!(brain.take_ready(), std::slice::from_ref(&n1));
@@ -291,7 +238,7 @@ fn a_node_is_named_as_ready_once_until_it_takes() {
 }
 
 #[test]
-fn nonsense_is_reported_allows_nothing_and_holds_up_nobody() {
+fn invalid_fields_are_reported_and_allow_nothing_and_other_policies_apply() {
     let mut brain = example();
     let mut bad = policy("x/bad");
     bad.spec.ingress[0].ports =
@@ -310,11 +257,11 @@ fn nonsense_is_reported_allows_nothing_and_holds_up_nobody() {
 }
 
 #[test]
-fn a_rule_whose_groups_are_not_there_allows_nothing_while_its_pods_are_isolated() {
+fn a_rule_with_a_missing_group_allows_nothing_and_its_pods_are_isolated() {
     let mut brain = example();
     let n1 = brain.subscribe("n1");
     let mut batch = took(&mut brain, &n1);
-    batch.changes.retain(|change| !matches!(change, Change::Address(_)));
+    batch.changes.retain(|change| !matches!(change, types::control::Change::Address(_)));
     let mut replica = Replica::default();
     replica.apply(&batch).unwrap();
     let enforced = replica.enforced();
@@ -322,7 +269,7 @@ fn a_rule_whose_groups_are_not_there_allows_nothing_while_its_pods_are_isolated(
 }
 
 #[test]
-fn a_node_that_lost_something_says_so() {
+fn a_replica_that_missed_a_batch_reports_it() {
     let mut brain = example();
     let n1 = brain.subscribe("n1");
     took(&mut brain, &n1);
@@ -330,6 +277,6 @@ fn a_node_that_lost_something_says_so() {
     let error = Replica::default().apply(&took(&mut brain, &n1)).unwrap_err().to_string();
     assert!(
         error.starts_with("AddressGroup ")
-            && error.ends_with("is to be patched, and is not there; a snapshot is needed")
+            && error.ends_with("cannot be patched: it does not exist; a snapshot is needed")
     );
 }

@@ -19,14 +19,14 @@ use crate::{Cluster, Replica, compute};
 const NAMESPACES: &[&str] = &["x", "y", "z"];
 const NODES: &[&str] = &["n1", "n2", "n3"];
 
-/// What happens next.
+/// A step of a random history.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Event(Event),
-    /// The Node's agent connects, whether it was or not.
+    /// The agent of the Node connects, or reconnects.
     Subscribe(&'static str),
     Unsubscribe(&'static str),
-    /// The Node's agent takes what there is for it.
+    /// The agent of the Node takes its pending changes.
     Take(&'static str),
 }
 
@@ -112,7 +112,7 @@ fn pod_name() -> impl Strategy<Value = ObjectName> {
 
 fn pod() -> impl Strategy<Value = Pod> {
     let labels = btree_map(text(&["app", "tier"]), text(&["a", "b", "c"]), 0..3);
-    // Few addresses, so that Pods share them now and then; an unscheduled Pod has none.
+    // Few addresses, so that Pods sometimes share one; an unscheduled Pod has none.
     let place = prop_oneof![
         1 => Just((String::new(), vec![])),
         1 => text(NODES).prop_map(|node| (node, vec![])),
@@ -127,7 +127,7 @@ fn pod() -> impl Strategy<Value = Pod> {
     ];
     let state = prop_oneof![12 => Just((false, "Running")), 1 => Just((true, "Running")), 1 => Just((false, "Failed"))];
     let port = (text(&["web", "dns"]), select(&[80u16, 81][..]), select(&[Protocol::Tcp, Protocol::Udp][..]));
-    // Another Pod of the same name may come without anybody having seen the first one go.
+    // A Pod may be replaced by one of the same name without a deletion event.
     let name = (pod_name(), text(&["1", "1", "1", "2"]));
     (name, labels, place, state, vec(port, 0..2)).prop_map(
         |((name, uid), labels, (node, ips), (host_network, phase), ports)| {
@@ -170,17 +170,17 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Groups by id, and policies by name, with those who need them.
-type Listing = (Listed<GroupId, Group>, Listed<GroupId, Group>, Listed<ObjectName, Arc<Policy>>);
-type Listed<K, V> = BTreeMap<K, (V, Vec<Arc<str>>)>;
+/// Groups by id and policies by name, with the Nodes that need them.
+pub(super) type Listing = (Listed<GroupId, Group>, Listed<GroupId, Group>, Listed<ObjectName, Arc<Policy>>);
+pub(super) type Listed<K, V> = BTreeMap<K, (V, Vec<Arc<str>>)>;
 
-fn listing(brain: &Brain) -> Listing {
+pub(super) fn listing(brain: &Brain) -> Listing {
     let by_id = |(group, span): (Group, Vec<Arc<str>>)| (group.id, (group, span));
     let policies = brain.policies().map(|(policy, span)| (policy.name.clone(), (policy, span)));
     (brain.applied_to_groups().map(by_id).collect(), brain.address_groups().map(by_id).collect(), policies.collect())
 }
 
-/// The brain under test, its listeners, and the objects that it was told of.
+/// The brain under test, its subscribers, and the current objects.
 #[derive(Default)]
 pub(super) struct World {
     brain: Brain,
@@ -203,7 +203,7 @@ impl World {
     pub(super) fn step(&mut self, step: Step) -> Result<(), String> {
         match step {
             Step::Event(event) => {
-                self.remember(&event);
+                self.track(&event);
                 self.brain.step(event);
             }
             Step::Subscribe(node) => {
@@ -220,7 +220,7 @@ impl World {
         Ok(())
     }
 
-    fn remember(&mut self, event: &Event) {
+    fn track(&mut self, event: &Event) {
         match event {
             Event::Pod(pod) => drop(self.pods.insert(pod.metadata.object_name(), (**pod).clone())),
             Event::PodGone(name) => drop(self.pods.remove(name)),
@@ -243,7 +243,7 @@ impl World {
         Ok(())
     }
 
-    /// A brain that was told of the present objects only, and in another order.
+    /// A brain that gets only the current objects, in another order.
     fn recomputed(&self) -> Brain {
         let mut brain = Brain::default();
         for policy in self.policies.values().rev() {
@@ -261,15 +261,15 @@ impl World {
         brain
     }
 
-    /// Compares everything with what it should be.
+    /// Compares everything with a computation from scratch.
     pub(super) fn check(&mut self) -> Result<(), String> {
         let mut scratch = self.recomputed();
-        equal("what is held", &listing(&self.brain), &listing(&scratch))?;
+        equal("listing", &listing(&self.brain), &listing(&scratch))?;
         let nodes: Vec<&'static str> = self.agents.keys().copied().collect();
         for node in nodes {
             self.take(node)?;
             let (_, replica) = &self.agents[node];
-            equal(&format!("what {node} holds"), replica, &snapshot(&mut scratch, node)?)?;
+            equal(&format!("replica of {node}"), replica, &snapshot(&mut scratch, node)?)?;
         }
         self.check_against_the_reference(&mut scratch)
     }
@@ -278,7 +278,7 @@ impl World {
         let mut cluster = Cluster::default();
         let labels = |(name, namespace): (&String, &Namespace)| (name.clone(), namespace.metadata.labels.clone());
         cluster.namespaces = self.namespaces.iter().map(labels).collect();
-        // A Pod with an address that cannot be read has its others.
+        // A Pod with an invalid address keeps the others.
         self.pods.values().for_each(|pod| drop(cluster.add_pod(pod)));
         cluster.policies = self.policies.clone();
         let reference = compute(&cluster);
@@ -286,29 +286,29 @@ impl World {
         let problems: Vec<&InvalidField> = self.policies.keys().flat_map(|name| self.brain.problems(name)).collect();
         equal("problems", &problems, &reference.errors.iter().collect())?;
 
-        let (mut rules, mut isolated) = (BTreeMap::<Said, BTreeSet<ObjectName>>::new(), BTreeSet::new());
+        let (mut rules, mut isolated) = (BTreeMap::<RuleKey, BTreeSet<ObjectName>>::new(), BTreeSet::new());
         let has_address = |pod: &ObjectName| cluster.pods.contains_key(pod);
         for node in NODES {
             let enforced = snapshot(scratch, node)?.enforced();
-            equal("what is missing", &enforced.missing, &BTreeSet::new())?;
+            equal("missing groups", &enforced.missing, &BTreeSet::new())?;
             isolated.extend(enforced.isolated.into_iter().filter(|(_, pod)| has_address(pod)));
             for rule in enforced.rules {
-                let said = (rule.policy, rule.direction, rule.index, rule.peers, rule.ports);
-                rules.entry(said).or_default().extend(rule.applied_to.into_iter().filter(has_address));
+                let key = (rule.policy, rule.direction, rule.index, rule.peers, rule.ports);
+                rules.entry(key).or_default().extend(rule.applied_to.into_iter().filter(has_address));
             }
         }
         rules.retain(|_, applied_to| !applied_to.is_empty());
-        // Two names of one number say the same of different Pods.
-        let mut expected = BTreeMap::<Said, BTreeSet<ObjectName>>::new();
+        // Two port names with one number give equal rules for different Pods.
+        let mut expected = BTreeMap::<RuleKey, BTreeSet<ObjectName>>::new();
         for rule in reference.rules {
-            let said = (rule.policy, rule.direction, rule.index, rule.peers, rule.ports);
-            expected.entry(said).or_default().extend(rule.applied_to);
+            let key = (rule.policy, rule.direction, rule.index, rule.peers, rule.ports);
+            expected.entry(key).or_default().extend(rule.applied_to);
         }
         equal("isolated Pods", &isolated, &reference.isolated)?;
         equal("rules", &rules, &expected)
     }
 
-    /// Takes everything away; nothing may be left.
+    /// Deletes all objects; nothing may be left.
     pub(super) fn end(mut self) -> Result<(), String> {
         for name in self.pods.keys() {
             self.brain.step(Event::PodGone(name.clone()));
@@ -324,12 +324,12 @@ impl World {
         for (subscription, _) in self.agents.values() {
             self.brain.unsubscribe(subscription);
         }
-        if self.brain.is_empty() { Ok(()) } else { Err(format!("something is left: {:?}", self.brain)) }
+        if self.brain.is_empty() { Ok(()) } else { Err(format!("not empty: {:?}", self.brain)) }
     }
 }
 
-/// What a rule says, but to whom it applies.
-type Said = (ObjectName, Direction, u32, Option<BTreeSet<IpBlock>>, Option<BTreeSet<Ports>>);
+/// A rule without the Pods that it applies to.
+type RuleKey = (ObjectName, Direction, u32, Option<BTreeSet<IpBlock>>, Option<BTreeSet<Ports>>);
 
 fn snapshot(brain: &mut Brain, node: &str) -> Result<Replica, String> {
     let subscription = brain.subscribe(node);

@@ -1,4 +1,4 @@
-//! Random packets as they come to a Node: mostly what its Pods, its host and its peers would send, and some that nobody should.
+//! Random packets to a Node: mostly valid ones of its Pods, its host and its peers, and some invalid ones.
 
 use std::net::IpAddr;
 
@@ -8,10 +8,10 @@ use pipeline::model::{Address, FrontendKind, Mac, PeerPath, Protocol};
 use simulator::packet::{Segment, TcpSegment};
 use simulator::{Arrival, Packet};
 
-use super::dice::Dice;
 use super::scene::{GATEWAY, GATEWAY_MAC, OWN_TUNNEL, PEER_MAC, TUNNEL, UPLINK, either, families};
 use crate::cluster::Cluster;
 use crate::conversation::{ACK, FIN, Next, RST, SYN};
+use testkit::dice::Dice;
 
 const BROADCAST: Mac = Mac([0xff; 6]);
 const STRANGER: Mac = Mac([0x0a, 0, 0, 0, 9, 9]);
@@ -21,7 +21,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
 
-/// Whoever sends at a port.
+/// A sender at a port.
 #[derive(Clone, Copy)]
 struct End {
     port: u32,
@@ -29,17 +29,17 @@ struct End {
     ip: IpAddr,
 }
 
-/// What somebody may connect to; the protocol and the port, if it is a Service's.
+/// A destination; with protocol and port for a Service.
 type Target = (IpAddr, Option<(Protocol, u16)>);
 
-/// Those who talk in one family, and what they talk to.
+/// Senders and destinations of one address family.
 struct Cast {
     ipv6: bool,
     ends: Vec<End>,
     targets: Vec<Target>,
 }
 
-/// A packet out of nothing.
+/// A packet that begins a conversation.
 pub(super) fn fresh(dice: &mut Dice, cluster: &Cluster) -> Arrival {
     let ipv6 = dice.one(&families(&cluster.node));
     let cast = Cast::of(cluster, ipv6);
@@ -64,7 +64,7 @@ pub(super) fn next(dice: &mut Dice) -> Next {
     }
 }
 
-/// What has left through a tunnel or the uplink comes back from another Node.
+/// Packets sent through a tunnel or the uplink are answered by another Node.
 pub(super) fn from_afar(mut arrival: Arrival) -> Arrival {
     let port = arrival.in_port.0;
     if port > UPLINK || port == TUNNEL || port == OWN_TUNNEL {
@@ -127,7 +127,7 @@ impl Cast {
         targets
     }
 
-    /// Where somebody sends a packet to on the wire.
+    /// Destination MAC of a packet.
     fn next_hop(&self, dice: &mut Dice, cluster: &Cluster, from: End, to: IpAddr) -> Mac {
         if dice.percent(6) {
             let macs = cluster.pods.iter().map(|pod| pod.mac);
@@ -182,7 +182,7 @@ impl Cast {
         let next_hop = self.next_hop(dice, cluster, from, to);
         let mut packet = Packet::ip(mac.0, next_hop.0, src, to, ttl, &segment);
         if dice.percent(2) {
-            // A bit that fell over on the way.
+            // A flipped bit.
             let mut bytes = packet.as_bytes().to_vec();
             let at = bytes.len() - 1 - dice.below(12);
             bytes[at] ^= 0x10;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use pipeline::model::{Applied, Direction, IpBlock, Ports, Protocol, Rule, RuleAction, RuleKind};
 
-use super::dice::Dice;
 use super::scene::applied;
 use crate::cluster::Cluster;
+use testkit::dice::Dice;
 
 pub(super) fn add(dice: &mut Dice, cluster: &mut Cluster) {
     let pods: Vec<Applied> = cluster.pods.iter().map(applied).collect();
@@ -17,7 +17,7 @@ pub(super) fn add(dice: &mut Dice, cluster: &mut Cluster) {
     cluster.rules = (1..1 + dice.below(10)).map(|id| rule(dice, &pods, tiers, u16::try_from(id).unwrap())).collect();
 }
 
-/// Rules of tiers have a priority each: which of two rules with one priority is asked first is nobody's promise.
+/// Rules of tiers have distinct priorities, since the order of rules with equal priority is undefined.
 fn rule(dice: &mut Dice, pods: &[Applied], tiers: bool, id: u16) -> Rule {
     use RuleAction::{Allow, Drop, Pass, Reject};
     let action = dice.one(&[Allow, Allow, Drop, Reject, Pass]);

@@ -11,9 +11,9 @@ use pipeline::model::{
     Address, Applied, Datapath, Families, Features, Gateway, Mac, Mode, Node, Peer, PeerPath, Pod, Uplink,
 };
 
-use super::dice::Dice;
 use super::{policies, services};
 use crate::cluster::Cluster;
+use testkit::dice::Dice;
 
 pub(super) const TUNNEL: u32 = 1;
 pub(super) const GATEWAY: u32 = 2;
@@ -23,7 +23,7 @@ pub(super) const OWN_TUNNEL: u32 = 14;
 pub(super) const UPLINK: u32 = 15;
 /// Where packets through the tunnel to the first peer come out, and so on.
 const FIRST_PEER: u32 = 21;
-/// All ports.
+/// OpenFlow ports of the bridge.
 pub(super) const PORTS: [u32; 12] = [1, 2, 3, 4, 5, 6, 7, 14, 15, 21, 22, 23];
 
 /// Addresses of Services, IPv4 and IPv6.
@@ -41,7 +41,7 @@ pub(super) fn either(ipv6: bool, v4: &str, v6: &str) -> IpAddr {
     ip(if ipv6 { v6 } else { v4 })
 }
 
-/// A Node with all that is on it.
+/// A Node with all its objects.
 pub(super) fn scene(dice: &mut Dice) -> Cluster {
     let mut cluster = Cluster::new(node(dice));
     let families: Vec<bool> = families(&cluster.node);
@@ -88,9 +88,11 @@ fn node(dice: &mut Dice) -> Node {
         gateway: Gateway { port: Port(GATEWAY), mac: GATEWAY_MAC },
         uplink: (datapath == Datapath::Windows).then_some(Uplink { port: Port(UPLINK) }),
         tunnels,
+        tunnel_port: None,
         addresses: Families { v4: own(false), v6: own(true) },
         node_port_addresses: families.iter().map(|ipv6| address(*ipv6).node).collect(),
         service_cidrs: families.iter().map(|ipv6| SERVICES[usize::from(*ipv6)].parse().unwrap()).collect(),
+        host_balances: dice.percent(20),
     }
 }
 
@@ -130,7 +132,37 @@ fn peers(dice: &mut Dice, node: &Node) -> Vec<Peer> {
     peers
 }
 
-/// A plain port takes no notice of where a tunnel leads to. These do, so that a wrong way shows.
+/// Plain ports have no tunnel source: the fixture derives it from the inner source, or uses the first peer.
+pub(super) fn near_ends(node: &Node) -> Vec<Flow> {
+    let underlay6 = node.addresses.v4.is_none();
+    let mut flows = Vec::new();
+    for tunnel in &node.tunnels {
+        for (n, priority) in (2..6u16).zip([u16::MAX - 1, u16::MAX, u16::MAX, u16::MAX]) {
+            let far = either(underlay6, &format!("192.168.77.10{n}"), &format!("fd00:77::10{n}"));
+            let (field, far) = match far {
+                IpAddr::V4(far) => (Field::TunSrc, u128::from(u32::from(far))),
+                IpAddr::V6(far) => (Field::TunIpv6Src, u128::from(far)),
+            };
+            let unknown = || Match::any().with(Field::InPort, tunnel.0).with(field, 0u8);
+            let of_peer = if n == 2 {
+                vec![unknown()]
+            } else {
+                let v4 = unknown().with(Field::EthType, eth_type::IPV4);
+                let v6 = unknown().with(Field::EthType, eth_type::IPV6);
+                vec![
+                    v4.with_masked(Field::Ipv4Src, 0x0a0a_0000u32 | u32::from(n) << 8, 0xffff_ff00u32),
+                    v6.with_masked(Field::Ipv6Src, u128::from(n) << 80 | 0xfd00_0010 << 96, u128::MAX << 64),
+                ]
+            };
+            let known = Action::set(field, far);
+            let flow = |matches| Flow::at(0, priority).when(matches).then(known.clone()).then(Action::resubmit(0));
+            flows.extend(of_peer.into_iter().map(flow));
+        }
+    }
+    flows
+}
+
+/// Plain ports ignore the tunnel destination: the fixture uses one port per peer, so that a wrong one is noticed.
 pub(super) fn far_ends(node: &Node) -> Vec<Flow> {
     if node.tunnels.is_empty() {
         return Vec::new();

@@ -1,14 +1,14 @@
-//! Random Services: every way in, with endpoints here, elsewhere, on a host, or nowhere.
+//! Random Services: every kind of frontend, with local, remote, host-network or no endpoints.
 
 use std::net::IpAddr;
 
 use pipeline::model::{Affinity, Endpoint, EndpointSet, Frontend, FrontendKind, Protocol, ServiceGroup};
 
-use super::dice::Dice;
 use super::scene::{either, families};
 use crate::cluster::{Cluster, Service};
+use testkit::dice::Dice;
 
-/// Where endpoints listen.
+/// Ports of the endpoints.
 const TARGETS: [u16; 3] = [8080, 80, 1000];
 
 pub(super) fn services(dice: &mut Dice, cluster: &Cluster) -> Vec<Service> {

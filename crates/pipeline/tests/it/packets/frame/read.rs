@@ -1,15 +1,15 @@
-//! From bytes to values.
+//! Parsing of frames, with verified checksums.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use openflow::matching::{eth_type, ip_proto};
 use pipeline::model::{Mac, Protocol};
+use testkit::frames::{checksum, crc32c, pseudo_header};
 
-use super::write::{checksum, crc32c, pseudo_header};
 use super::{About, Arp, Frame, Nd, Packet, Payload, Step};
 
 impl Frame {
-    /// Reads a frame, every checksum of which has to be right.
+    /// Parses a frame, and panics on a wrong checksum.
     pub(in super::super) fn read(bytes: &[u8]) -> Frame {
         let (to_mac, from_mac) = (mac(&bytes[0..6]), mac(&bytes[6..12]));
         let body = &bytes[14..];
@@ -56,7 +56,7 @@ struct Header<'a> {
     body: &'a [u8],
 }
 
-/// The header of a packet, and as much of its body as there is; what pads the frame is cut off.
+/// The header of a packet, and its body without the padding of the frame.
 fn header(packet: &[u8]) -> Header<'_> {
     if packet[0] >> 4 == 6 {
         let end = packet.len().min(40 + usize::from(u16_at(packet, 4)));
@@ -86,7 +86,7 @@ fn payload(proto: u8, body: &[u8]) -> Payload {
             let number = |at| u32::from(u16_at(body, at)) << 16 | u32::from(u16_at(body, at + 2));
             let header = (number(4), number(8), body[13]);
             let step = Step::ALL.into_iter().find(|step| step.header() == header);
-            Payload::Tcp { src, dst, step: step.expect("a segment that nobody has sent") }
+            Payload::Tcp { src, dst, step: step.expect("a segment of the conversation") }
         }
         (ip_proto::UDP, _) => Payload::Udp { src, dst },
         (ip_proto::SCTP, _) => Payload::Sctp { src, dst },
@@ -105,7 +105,7 @@ fn payload(proto: u8, body: &[u8]) -> Payload {
     }
 }
 
-/// An option with an Ethernet address.
+/// The MAC in a link-layer address option.
 fn option(body: &[u8], kind: u8) -> Option<Mac> {
     let option = body.get(24..32)?;
     (option[0] == kind).then(|| mac(&option[2..8]))

@@ -1,13 +1,14 @@
-//! From values to bytes.
+//! Encoding of frames, with checksums.
 
 use std::net::IpAddr;
 
 use openflow::matching::{eth_type, ip_proto};
 use pipeline::model::{Mac, Protocol};
+use testkit::frames::{checksum, crc32c, pseudo_header};
 
 use super::{About, Arp, Frame, Nd, Packet, Payload};
 
-/// What TCP data and UDP datagrams carry.
+/// Payload of TCP data and UDP datagrams.
 const DATA: [u8; 4] = *b"data";
 
 impl Frame {
@@ -28,12 +29,12 @@ impl Packet {
 }
 
 impl Payload {
-    /// The protocol's number, and what follows the IP header.
+    /// The IP protocol number, and the bytes after the IP header.
     fn bytes(&self, src: IpAddr, dst: IpAddr) -> (u8, Vec<u8>) {
         let v6 = src.is_ipv6();
         let icmp = if v6 { ip_proto::ICMPV6 } else { ip_proto::ICMP };
         let (proto, mut body, checksum_at) = match self {
-            // No part of the packet but its own is in the checksum.
+            // The checksum covers no pseudo-header.
             Payload::Sctp { src, dst } => return (ip_proto::SCTP, sctp(*src, *dst)),
             Payload::Tcp { src, dst, step } => {
                 let (seq, ack, flags) = step.header();
@@ -70,7 +71,7 @@ impl Payload {
 }
 
 impl About {
-    /// The beginning of the packet, without a checksum where nobody looks at one.
+    /// The beginning of the packet, without the checksums that are not verified.
     fn bytes(&self) -> Vec<u8> {
         let (src, dst) = (self.src.port(), self.dst.port());
         let (proto, body) = match self.protocol {
@@ -93,12 +94,6 @@ fn sctp(src: u16, dst: u16) -> Vec<u8> {
     let crc = crc32c(&body);
     body[8..12].copy_from_slice(&crc.to_le_bytes());
     body
-}
-
-/// The checksum of SCTP (RFC 9260, appendix A), bit by bit.
-pub(super) fn crc32c(bytes: &[u8]) -> u32 {
-    let by_bit = |crc: u32, _| crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
-    !bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), by_bit))
 }
 
 impl Arp {
@@ -134,7 +129,7 @@ fn ethernet(from: Mac, to: Mac, packet: Vec<u8>, v6: bool) -> Vec<u8> {
     frame(from, to, if v6 { eth_type::IPV6 } else { eth_type::IPV4 }, packet)
 }
 
-/// A frame of any type.
+/// An Ethernet frame with any payload.
 pub(in super::super) fn frame(from: Mac, to: Mac, kind: u16, body: Vec<u8>) -> Vec<u8> {
     let mut bytes = [to.0, from.0].concat();
     bytes.extend(kind.to_be_bytes());
@@ -165,21 +160,4 @@ fn octets(address: IpAddr) -> Vec<u8> {
         IpAddr::V4(address) => address.octets().into(),
         IpAddr::V6(address) => address.octets().into(),
     }
-}
-
-/// What a checksum covers besides the packet's own bytes.
-pub(super) fn pseudo_header(src: IpAddr, dst: IpAddr, proto: u8, length: usize) -> Vec<u8> {
-    let mut header = [octets(src), octets(dst)].concat();
-    header.extend([0, proto]);
-    header.extend(u16::try_from(length).unwrap().to_be_bytes());
-    header
-}
-
-/// The Internet checksum of parts of even length (but for the last); 0 if it is already in there.
-pub(in super::super) fn checksum(parts: &[&[u8]]) -> u16 {
-    let words = parts.iter().flat_map(|part| part.chunks(2));
-    let sum: u32 = words.map(|word| u32::from(word[0]) << 8 | u32::from(word.get(1).copied().unwrap_or(0))).sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    let folded = (folded & 0xffff) + (folded >> 16);
-    !u16::try_from(folded).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Clients that keep their endpoint.
+//! Session affinity: clients keep their endpoint.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -19,7 +19,7 @@ use crate::packets::world::{
 
 const LONG: u32 = 300;
 
-/// Pod A's new connection from this port: where does it come out?
+/// The output port of Pod A's new connection from this source port.
 fn from_pod_a(w: &mut World, port: u16) -> &'static str {
     let came = w.send(A.port, to_gateway(A, Packet::tcp(A.at(port), at(CLUSTER_IP, 80), Syn)));
     w.switch.settle();
@@ -27,7 +27,7 @@ fn from_pod_a(w: &mut World, port: u16) -> &'static str {
     came[0].0
 }
 
-/// A new connection from outside to the NodePort: where does it come out, and from whom?
+/// The output port and source of a new external connection to the NodePort.
 fn from_outside(w: &mut World, client: SocketAddr) -> (&'static str, IpAddr) {
     let came = w.send(HOST.port, from_host(Packet::tcp(client, at(VIRTUAL, NODE_PORT), Syn)));
     w.switch.settle();
@@ -35,7 +35,7 @@ fn from_outside(w: &mut World, client: SocketAddr) -> (&'static str, IpAddr) {
     (port, packet.src)
 }
 
-/// How many clients the switch remembers.
+/// The number of clients with a learned endpoint.
 fn remembered(w: &World) -> usize {
     let flows = w.switch.ovs.ofctl(["dump-flows", BRIDGE, "table=40"]).unwrap();
     flows.lines().filter(|line| line.contains("priority=200")).count()
@@ -49,7 +49,7 @@ fn a_client_keeps_its_endpoint_and_another_client_has_its_own() {
     for port in 40001..40010 {
         assert_eq!(from_pod_a(&mut w, port), first);
     }
-    // The others are still chosen by those who come later.
+    // Later clients still get the other endpoints.
     let mut w = World::with(|c| c.services.push(Service::of(BY_NODE_PORT, NODE_PORT, &endpoints).with_affinity(LONG)));
     let clients = (1..=40).map(|n| IpAddr::from([203, 0, 113, n]));
     let mut chosen: Vec<_> = clients.map(|client| from_outside(&mut w, at(client, 50000)).0).collect();
@@ -59,9 +59,43 @@ fn a_client_keeps_its_endpoint_and_another_client_has_its_own() {
     assert_eq!(chosen, [B.port, C.port, TO_NODE_2]);
 }
 
+/// Limits learned flows to two clients.
+fn two_at_most(flows: &mut Flows) {
+    for learn in flows.values_mut().flat_map(|flow| &mut flow.actions).filter_map(|action| match action {
+        Action::Learn(learn) => Some(learn),
+        _ => None,
+    }) {
+        assert_eq!(learn.limit, 1024);
+        learn.limit = 2;
+    }
+}
+
 #[test]
-fn a_client_that_was_away_for_too_long_is_forgotten() {
-    // Which port leads to C when nothing is remembered?
+fn a_client_above_the_limit_is_balanced_without_affinity() {
+    let both = [local(B), local(C)];
+    let mut w = World::with(|c| c.services.push(Service::of(BY_NODE_PORT, NODE_PORT, &both).with_affinity(LONG)));
+    w.edit(two_at_most);
+    let client = |n: u8| IpAddr::from([203, 0, 113, n]);
+    let first: Vec<_> = (1..=2).map(|n| from_outside(&mut w, at(client(n), 50000)).0).collect();
+    for n in 3..=20 {
+        for port in 50000..50003 {
+            assert!([B.port, C.port].contains(&from_outside(&mut w, at(client(n), port)).0));
+        }
+    }
+    assert_eq!(remembered(&w), 2);
+    // Connections of a further client are balanced; learned clients keep their endpoint.
+    let of_one: std::collections::BTreeSet<_> =
+        (51000..51030).map(|port| from_outside(&mut w, at(client(9), port)).0).collect();
+    assert_eq!(of_one.len(), 2);
+    for port in 52000..52010 {
+        let again: Vec<_> = (1..=2).map(|n| from_outside(&mut w, at(client(n), port)).0).collect();
+        assert_eq!(again, first);
+    }
+}
+
+#[test]
+fn a_learned_endpoint_expires() {
+    // A source port that is balanced to C when nothing is learned.
     let both = [local(B), local(C)];
     let mut w = World::with(|c| c.services.push(Service::of(BY_CLUSTER_IP, 80, &both)));
     let to_c = (40000..40100).find(|port| from_pod_a(&mut w, *port) == C.port).unwrap();
@@ -75,7 +109,7 @@ fn a_client_that_was_away_for_too_long_is_forgotten() {
 }
 
 #[test]
-fn a_client_whose_endpoint_is_gone_gets_another_and_keeps_that() {
+fn a_client_whose_endpoint_was_removed_gets_and_keeps_another() {
     for (local_only, seen) in [(false, SNAT), (true, OUTSIDE)] {
         let service = |endpoints: &[Endpoint]| {
             let service = Service::of(BY_NODE_PORT, NODE_PORT, endpoints).with_affinity(LONG);
@@ -115,8 +149,8 @@ fn a_client_does_not_keep_an_endpoint_that_only_another_service_still_has() {
     }
 }
 
-/// The seed's learned flow asks for translation whatever the policy.
-fn translate_whoever_comes_again(flows: &mut Flows) {
+/// The learned flow of the reference sets the SNAT mark for every traffic policy.
+fn snat_learned_clients(flows: &mut Flows) {
     for action in flows.values_mut().flat_map(|flow| &mut flow.actions) {
         if let Action::Learn(learn) = action {
             let dst = Subfield::new(Field::Reg4, 20, 20).unwrap();
@@ -126,7 +160,7 @@ fn translate_whoever_comes_again(flows: &mut Flows) {
 }
 
 #[test]
-fn with_policy_local_a_client_that_comes_again_is_still_seen_d4() {
+fn with_policy_local_a_learned_client_keeps_its_source_d4() {
     let service = || Service::of(BY_NODE_PORT, NODE_PORT, &[local(B)]).with_affinity(LONG).local_only(&[local(B)]);
     let mut w = World::with(|c| c.services.push(service()));
     for port in 50000..50003 {
@@ -134,13 +168,13 @@ fn with_policy_local_a_client_that_comes_again_is_still_seen_d4() {
     }
 
     let mut w = World::with(|c| c.services.push(service()));
-    w.edit(translate_whoever_comes_again);
+    w.edit(snat_learned_clients);
     assert_eq!(from_outside(&mut w, at(OUTSIDE, 50000)), (B.port, OUTSIDE));
     assert_eq!(from_outside(&mut w, at(OUTSIDE, 50001)), (B.port, SNAT));
 }
 
 #[test]
-fn a_service_that_is_gone_takes_its_clients_with_it_and_no_others_x3() {
+fn removing_a_service_removes_only_its_learned_flows_x3() {
     let mut w = World::with(|c| {
         let mut service = Service::of(BY_CLUSTER_IP, 80, &[local(B)]);
         service.frontends.extend(Service::of(BY_NODE_PORT, NODE_PORT, &[]).frontends);
@@ -153,7 +187,7 @@ fn a_service_that_is_gone_takes_its_clients_with_it_and_no_others_x3() {
     assert_eq!(remembered(&w), 1);
     w.change(|c| c.services.clear());
     assert_eq!(remembered(&w), 0);
-    // What was the Service's address is nobody's now.
+    // The former address of the Service is unassigned now.
     let syn = to_gateway(A, Packet::tcp(A.at(40001), at(CLUSTER_IP, 80), Syn));
     w.passes(A.port, syn.clone(), HOST.port, syn);
 }

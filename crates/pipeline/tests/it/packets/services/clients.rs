@@ -1,4 +1,4 @@
-//! Load balancers' addresses that only some clients may use.
+//! Load balancer addresses with `loadBalancerSourceRanges`.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use crate::packets::frame::Step::Syn;
 use crate::packets::objects::{elsewhere, local};
 use crate::packets::world::{A, B, HOST, NODE, OUTSIDE, REMOTE, World, at, from_host, to_gateway};
 
-/// The Service, for clients of these ranges.
+/// The Service with these source ranges.
 fn only_for(mut service: Service, ranges: &[&str]) -> Service {
     let ranges: std::collections::BTreeSet<_> = ranges.iter().map(|range| range.parse().unwrap()).collect();
     service.frontends.iter_mut().for_each(|frontend| frontend.clients = Some(ranges.clone()));
@@ -20,7 +20,7 @@ fn balanced() -> Service {
     Service::of(BY_EXTERNAL_IP, 80, &[local(B)])
 }
 
-/// Whether a client behind the host gets to an endpoint.
+/// Whether an external client reaches an endpoint.
 fn outside_is_served(w: &mut World, client: IpAddr, port: u16) -> bool {
     let came = w.send(HOST.port, from_host(Packet::tcp(at(client, port), at(EXTERNAL_IP, 80), Syn)));
     w.switch.settle();
@@ -32,9 +32,9 @@ fn pod_is_served(w: &mut World, port: u16) -> bool {
 }
 
 #[test]
-fn only_clients_of_the_ranges_are_served_within_the_cluster_too() {
+fn source_ranges_apply_to_clients_in_the_cluster_too() {
     let other = IpAddr::from([203, 0, 114, 7]);
-    // One range within another is no matter.
+    // Nested ranges are allowed.
     let mut w = World::with(|c| c.services.push(only_for(balanced(), &["203.0.113.0/24", "203.0.113.7/32"])));
     assert!(outside_is_served(&mut w, OUTSIDE, 50000));
     assert!(!outside_is_served(&mut w, other, 50000));
@@ -48,7 +48,7 @@ fn only_clients_of_the_ranges_are_served_within_the_cluster_too() {
 }
 
 #[test]
-fn a_client_that_is_remembered_is_not_served_once_it_may_not_use_the_address() {
+fn a_learned_client_is_dropped_when_the_ranges_exclude_it() {
     let with_affinity = |ranges: &[&str]| only_for(balanced().with_affinity(300), ranges);
     let mut w = World::with(|c| c.services.push(with_affinity(&["203.0.113.0/24"])));
     for port in 50000..50003 {
@@ -61,7 +61,7 @@ fn a_client_that_is_remembered_is_not_served_once_it_may_not_use_the_address() {
 }
 
 #[test]
-fn whom_policy_local_does_not_bind_the_ranges_do() {
+fn source_ranges_restrict_clients_that_policy_local_does_not() {
     let service = |ranges| only_for(Service::of(BY_EXTERNAL_IP, 80, &[elsewhere(REMOTE.ip)]).local_only(&[]), ranges);
     let from_node = |w: &mut World, port| {
         !w.send(HOST.port, from_host(Packet::tcp(at(NODE, port), at(EXTERNAL_IP, 80), Syn))).is_empty()
@@ -73,7 +73,7 @@ fn whom_policy_local_does_not_bind_the_ranges_do() {
 }
 
 #[test]
-fn ranges_with_the_nodes_address_admit_the_node_whose_packets_have_the_gateways() {
+fn ranges_with_the_nodes_address_admit_its_packets_from_the_gateway_address() {
     let from_node = |w: &mut World, own: IpAddr, port| {
         let came = w.send(HOST.port, from_host(Packet::tcp(at(own, port), at(EXTERNAL_IP, 80), Syn)));
         w.switch.settle();
@@ -82,11 +82,11 @@ fn ranges_with_the_nodes_address_admit_the_node_whose_packets_have_the_gateways(
     let policy_local = || Service::of(BY_EXTERNAL_IP, 80, &[elsewhere(REMOTE.ip)]).local_only(&[]);
     for service in [balanced as fn() -> Service, || balanced().with_affinity(300), policy_local] {
         let mut w = World::with(|c| c.services.push(only_for(service(), &["192.168.77.0/24"])));
-        // Twice, as a client that is remembered comes by other flows.
+        // Twice, as other flows match a client with a learned endpoint.
         for port in [40000, 40001] {
             assert!(from_node(&mut w, HOST.ip, port) && from_node(&mut w, NODE, port));
         }
-        // Whoever else has the gateway's address is not the Node.
+        // Another source with the gateway's address is not the Node.
         assert!(w.send(A.port, to_gateway(A, Packet::tcp(at(HOST.ip, 40002), at(EXTERNAL_IP, 80), Syn))).is_empty());
         assert!(!pod_is_served(&mut w, 40003));
         w.change(|c| c.services[0] = only_for(service(), &["192.168.78.0/24"]));

@@ -45,12 +45,12 @@ fn a_pod_reaches_an_endpoint_on_its_own_node() {
 }
 
 #[test]
-fn without_undoing_the_translation_no_service_works_p1() {
+fn without_reverting_nat_no_service_works_p1() {
     let mut w = World::with(|c| c.services.push(Service::of(BY_CLUSTER_IP, 80, &[local(B)])));
     w.edit(|flows| replace(flows, "table=30,priority=200,ip,actions=ct(table=31,zone=65520)"));
     let syn = to_gateway(A, Packet::tcp(A.at(40000), at(CLUSTER_IP, 80), Syn));
     w.passes(A.port, syn, B.port, from_gateway(B, Packet::tcp(A.at(40000), B.at(TARGET), Syn)));
-    // The client gets an answer from somebody it does not know.
+    // The client receives a reply from an unknown address.
     let reply = Packet::tcp(B.at(TARGET), A.at(40000), SynAck);
     w.passes(B.port, reply.clone().between(B.mac, A.mac), A.port, from_gateway(A, reply));
 }
@@ -66,12 +66,12 @@ fn a_pod_reaches_an_endpoint_on_another_node() {
         sent: from_tunnel,
         got: tunnelled,
     };
-    // The other Node has routed the answer once, this one routes it again.
+    // The other Node has routed the reply once, this one routes it again.
     converse(&mut w, &Side { got: |packet| from_gateway(A, packet).routed(1), ..pod_a() }, &remote);
 }
 
 #[test]
-fn a_pod_reaches_endpoints_on_the_network_of_hosts() {
+fn a_pod_reaches_host_network_endpoints() {
     for host in [NODE, NODE_2] {
         let mut w = World::with(|c| c.services.push(Service::of(BY_CLUSTER_IP, 80, &[elsewhere(host)])));
         let on_host = Side {
@@ -113,7 +113,7 @@ fn the_host_reaches_an_endpoint_on_its_own_node_with_its_own_address() {
     }
 }
 
-/// The host, which connects from the Node's address to an endpoint on another Node; and that endpoint.
+/// The host, which connects from the Node's address to an endpoint on another Node, and that endpoint.
 fn host_and_remote() -> (Side, Side) {
     let host = Side {
         sends_at: HOST.port,
@@ -135,12 +135,12 @@ fn host_and_remote() -> (Side, Side) {
 }
 
 #[test]
-fn the_host_reaches_an_endpoint_on_another_node_which_answers_to_this_one_d10() {
+fn the_host_reaches_an_endpoint_on_another_node_with_snat_d10() {
     let mut w = World::with(|c| c.services.push(Service::of(BY_CLUSTER_IP, 80, &[elsewhere(REMOTE.ip)])));
     let (host, remote) = host_and_remote();
     converse(&mut w, &host, &remote);
 
-    // Without it the endpoint would answer to the Node itself, past the tunnel and the translation.
+    // Without SNAT the endpoint would reply to the Node directly, bypassing the tunnel and the NAT.
     w.edit(|flows| flows.retain(|(table, priority, _), _| (*table, *priority) != (106, 205)));
     let syn = from_host(Packet::tcp(at(NODE, 41001), at(CLUSTER_IP, 80), Syn));
     let leaked = Packet::tcp(at(NODE, 41001), REMOTE.at(TARGET), Syn).between(HOST.mac, VIRTUAL_MAC);
@@ -170,10 +170,10 @@ fn connections_spread_over_all_endpoints_udp_too_g1() {
 }
 
 #[test]
-fn a_connection_stays_with_its_endpoint_when_others_come_and_goes_on_when_it_leaves_the_service() {
+fn established_connections_keep_their_endpoint_when_the_endpoints_change() {
     let mut w = World::with(|c| c.services.push(Service::of(BY_CLUSTER_IP, 80, &[local(B)])));
     converse(&mut w, &pod_a(), &pod_b());
-    // The endpoint may still be finishing its work: what is established is not cut.
+    // The endpoint may be terminating gracefully: established connections are kept.
     w.change(|c| c.services[0].set_endpoints(&[local(C)]));
     let data = |step| Packet::tcp(A.at(40000), at(CLUSTER_IP, 80), step);
     w.passes(A.port, to_gateway(A, data(Data)), B.port, from_gateway(B, Packet::tcp(A.at(40000), B.at(TARGET), Data)));
@@ -185,7 +185,7 @@ fn a_connection_stays_with_its_endpoint_when_others_come_and_goes_on_when_it_lea
 }
 
 #[test]
-fn a_service_without_endpoints_goes_to_the_agent_which_refuses_it() {
+fn packets_for_a_service_without_endpoints_go_to_the_agent() {
     let mut w = World::with(|c| {
         let mut service = Service::of(BY_CLUSTER_IP, 80, &[]);
         service.frontends[0].group = None;

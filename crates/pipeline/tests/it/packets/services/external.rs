@@ -1,7 +1,7 @@
-//! NodePorts, load balancers' addresses and other external ones: from outside, from Pods and from the host.
+//! NodePorts, load balancer addresses and external IPs: from external clients, Pods and the host.
 //!
-//! The host has translated what came to a NodePort to the virtual address already, and routes external addresses to the
-//! gateway as they are.
+//! The host has DNATed packets for a NodePort to the virtual address, and routes external addresses to the gateway
+//! unchanged.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,11 +18,11 @@ use crate::packets::world::{
     from_host, from_tunnel, replace, to_gateway,
 };
 
-/// Every kind of frontend, as a client outside reaches it: its port, and the address it has on the gateway.
+/// Every kind of frontend of external clients: its port, and its address on the gateway.
 const FRONTENDS: [(FrontendKind, u16, IpAddr); 2] =
     [(BY_NODE_PORT, NODE_PORT, VIRTUAL), (BY_EXTERNAL_IP, 80, EXTERNAL_IP)];
 
-/// A client outside that connects to `to`.
+/// An external client that connects to `to`.
 fn client(to: SocketAddr) -> Side {
     Side {
         sends_at: HOST.port,
@@ -63,7 +63,7 @@ fn remote(seen: SocketAddr) -> Side {
 }
 
 #[test]
-fn a_client_outside_reaches_local_endpoints_with_an_address_of_the_node_which_is_not_the_hosts() {
+fn an_external_client_reaches_local_endpoints_with_the_snat_address() {
     for (kind, port, address) in FRONTENDS {
         let mut w = World::with(|c| c.services.push(Service::of(kind, port, &[local(B)])));
         converse(&mut w, &client(at(address, port)), &pod_b(at(SNAT, 50000)));
@@ -73,7 +73,7 @@ fn a_client_outside_reaches_local_endpoints_with_an_address_of_the_node_which_is
 }
 
 #[test]
-fn a_client_outside_reaches_endpoints_on_other_nodes() {
+fn an_external_client_reaches_endpoints_on_other_nodes() {
     for (kind, port, address) in FRONTENDS {
         let mut w = World::with(|c| c.services.push(Service::of(kind, port, &[elsewhere(REMOTE.ip)])));
         let client = Side { got: |packet| packet.between(PEER_MAC, HOST.mac).routed(2), ..client(at(address, port)) };
@@ -84,7 +84,7 @@ fn a_client_outside_reaches_endpoints_on_other_nodes() {
 }
 
 #[test]
-fn a_client_outside_reaches_endpoints_on_the_network_of_hosts_which_answer_through_the_gateway() {
+fn an_external_client_reaches_host_network_endpoints_through_the_gateway() {
     for (kind, port, address) in FRONTENDS {
         let mut w = World::with(|c| c.services.push(Service::of(kind, port, &[elsewhere(NODE)])));
         let client = Side { got: |packet| packet.between(HOST.mac, HOST.mac), ..client(at(address, port)) };
@@ -105,7 +105,7 @@ fn with_policy_local_the_endpoint_sees_the_client() {
     for (kind, port, address) in FRONTENDS {
         let all = [local(B), elsewhere(REMOTE.ip)];
         let mut w = World::with(|c| c.services.push(Service::of(kind, port, &all).local_only(&[local(B)])));
-        // Whatever port it comes from, it never goes to the other Node.
+        // Never to the other Node, whatever the source port.
         for own in (50000..50008).map(|own| at(OUTSIDE, own)) {
             converse(&mut w, &Side { own, ..client(at(address, port)) }, &pod_b(own));
         }
@@ -113,7 +113,7 @@ fn with_policy_local_the_endpoint_sees_the_client() {
 }
 
 #[test]
-fn with_policy_local_and_no_local_endpoint_only_clients_in_the_cluster_are_served_s1() {
+fn with_policy_local_and_no_local_endpoint_only_cluster_clients_are_served_s1() {
     for (kind, port, address) in FRONTENDS {
         let service = || Service::of(kind, port, &[elsewhere(REMOTE.ip)]).local_only(&[]);
         let mut w = World::with(|c| c.services.push(service()));
@@ -128,7 +128,7 @@ fn with_policy_local_and_no_local_endpoint_only_clients_in_the_cluster_are_serve
             w.passes(HOST.port, from_host(syn(own, address)), TO_NODE_2, there);
         }
 
-        // The seed has one group for everybody.
+        // The reference has one group for all clients.
         w.edit(|flows| flows.retain(|(table, priority, _), _| (*table, *priority) != (41, 210)));
         w.drops(A.port, to_gateway(A, syn(A.at(40003), from_pod)));
     }
@@ -157,32 +157,32 @@ fn a_pod_reaches_node_ports_and_external_addresses_with_its_own_address() {
 }
 
 #[test]
-fn a_port_that_is_nobodys_node_port_is_the_hosts() {
+fn a_port_that_is_not_a_node_port_goes_to_the_host() {
     let mut w = World::with(|c| c.services.push(Service::of(BY_NODE_PORT, NODE_PORT, &[local(B)])));
     let syn = to_gateway(A, Packet::tcp(A.at(40000), at(NODE, NODE_PORT + 1), Syn));
     w.passes(A.port, syn.clone(), HOST.port, syn);
-    // Nor is the NodePort open on a Pod's address.
+    // The NodePort is not open on a Pod's address.
     let syn = Packet::tcp(A.at(40000), B.at(NODE_PORT), Syn).between(A.mac, B.mac);
     w.passes(A.port, syn.clone(), B.port, syn);
 }
 
 #[test]
-fn with_the_seeds_flow_a_load_balancers_client_is_not_translated_p4() {
+fn with_the_reference_flow_a_load_balancer_client_gets_no_snat_p4() {
     let mut w = World::with(|c| c.services.push(Service::of(BY_EXTERNAL_IP, 80, &[elsewhere(REMOTE.ip)])));
     w.edit(|flows| {
         let matches = "table=41,priority=200,tcp,reg4=0x10000/0x70000,nw_dst=198.51.100.1,tp_dst=80,cookie=1";
         let actions = "load:0x2->NXM_NX_REG4[16..18],load:0x1->NXM_NX_REG0[19],group:1";
         replace(flows, &format!("{matches} actions={actions}"));
-        // The seed has no flow for packets to the tunnel either (D10).
+        // The reference has no flow for packets to the tunnel either (D10).
         flows.retain(|(table, priority, _), _| (*table, *priority) != (106, 205));
     });
-    // The endpoint sees the client itself, and would answer to it without this Node.
+    // The endpoint sees the client's address, and would reply without passing this Node.
     let syn = from_host(Packet::tcp(at(OUTSIDE, 50000), at(EXTERNAL_IP, 80), Syn));
     let leaked = Packet::tcp(at(OUTSIDE, 50000), REMOTE.at(TARGET), Syn).between(HOST.mac, VIRTUAL_MAC);
     w.passes(HOST.port, syn, TO_NODE_2, leaked);
 }
 
-/// The seed's way to remember who has to be translated: a register of the first packet.
+/// The reference keeps the need for SNAT in a register of the first packet only.
 fn forget_who_is_translated(flows: &mut Flows) {
     let snat = |flow: &&mut openflow::flow::Flow| flow.table == 106 && flow.matches.get(Field::CtMark).is_some();
     for flow in flows.values_mut().filter(snat) {
@@ -192,7 +192,7 @@ fn forget_who_is_translated(flows: &mut Flows) {
 }
 
 #[test]
-fn a_first_packet_that_comes_twice_is_translated_twice_d6() {
+fn a_retransmitted_first_packet_gets_snat_too_d6() {
     for (kind, port, address) in FRONTENDS {
         let services = |udp: bool| {
             let service = Service::of(kind, port, &[local(B)]);
@@ -218,10 +218,10 @@ fn a_first_packet_that_comes_twice_is_translated_twice_d6() {
 }
 
 #[test]
-fn translated_clients_do_not_take_the_hosts_own_connections_d11() {
+fn snat_does_not_collide_with_connections_of_the_host_d11() {
     let mut w = World::with(|c| c.services.push(Service::of(BY_NODE_PORT, NODE_PORT, &[local(B)])));
     converse(&mut w, &client(at(VIRTUAL, NODE_PORT)), &pod_b(at(SNAT, 50000)));
-    // The same port of the host, to the same port of the same Pod.
+    // The same source port of the host, to the same port of the same Pod.
     let own = HOST.at(50000);
     let host = Side {
         own,
@@ -232,7 +232,7 @@ fn translated_clients_do_not_take_the_hosts_own_connections_d11() {
     };
     converse(&mut w, &host, &pod_b(own));
 
-    // With the seed's flows clients get the gateway's own address, and one of them the answer that is for the host.
+    // With the reference flows clients are SNATed to the gateway's address, and one receives a reply for the host.
     let mut w = World::with(|c| c.services.push(Service::of(BY_NODE_PORT, NODE_PORT, &[local(B)])));
     w.edit(translate_to_the_gateway);
     w.send(HOST.port, from_host(Packet::tcp(at(OUTSIDE, 50000), at(VIRTUAL, NODE_PORT), Syn)));
@@ -242,7 +242,7 @@ fn translated_clients_do_not_take_the_hosts_own_connections_d11() {
     assert!(!came.contains(&(HOST.port, Frame::Ip(answer))), "{came:?}");
 }
 
-/// The seed's translation of clients: to the gateway's address.
+/// SNAT of the reference: to the gateway's address.
 fn translate_to_the_gateway(flows: &mut Flows) {
     let as_seed = |flow: &openflow::flow::Flow| flow.to_string().replace("10.10.0.254", "10.10.0.1");
     let texts: Vec<String> = flows.values().filter(|flow| [24, 106].contains(&flow.table)).map(as_seed).collect();

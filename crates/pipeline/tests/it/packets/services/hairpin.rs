@@ -1,4 +1,4 @@
-//! Pods that are their own endpoint.
+//! Hairpin: Pods that are their own endpoint.
 
 use pipeline::model::{Direction, RuleAction};
 
@@ -27,7 +27,7 @@ fn a_pod_reaches_itself_through_a_service() {
 }
 
 #[test]
-fn no_policy_keeps_a_pod_from_itself_r3() {
+fn policies_do_not_apply_to_a_pods_connection_to_itself_r3() {
     let (client, server) = both_sides();
     for tiers in [true, false] {
         let mut w = World::with(|c| {

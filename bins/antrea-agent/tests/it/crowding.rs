@@ -1,0 +1,76 @@
+//! No Pod exhausts the connection table.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::wait::{PATIENCE, until};
+
+use crate::fixture::Node;
+
+const DATAPATH: &str = "netdev@ovs-netdev";
+/// Size of the switch's connection table.
+const LIMIT: u64 = 2000;
+
+fn tracked(node: &Node) -> u64 {
+    node.ovs.appctl(["dpctl/ct-get-nconns", DATAPATH]).unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn a_pod_that_fills_the_connection_table_does_not_keep_its_neighbours_from_new_connections() {
+    let node = Node::start("");
+    let (hog, neighbour, server) = (node.add("hog"), node.add("neighbour"), node.add("server"));
+    let listener = server.netns.run(|| TcpListener::bind("0.0.0.0:80")).unwrap().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let (mut stream, mut byte) = (stream, [0]);
+                while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
+            });
+        }
+    });
+    let at = (server.v4, 80).into();
+    let connect = || neighbour.netns.run(|| TcpStream::connect_timeout(&at, Duration::from_millis(500))).unwrap().ok();
+    let mut earlier = until("a connection", PATIENCE, connect).unwrap();
+    node.ovs.appctl(["dpctl/ct-set-maxconns", DATAPATH, &LIMIT.to_string()]).unwrap();
+
+    let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    let sockets: Vec<UdpSocket> =
+        (0..16).map(|_| hog.netns.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap()).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // Each packet opens another connection without a reply.
+            for port in (1024..=u16::MAX).cycle() {
+                for socket in &sockets {
+                    sent.fetch_add(u64::from(socket.send_to(b"flood", (server.v4, port)).is_ok()), Ordering::Relaxed);
+                }
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                testkit::wait::rest(Duration::from_millis(4));
+            }
+        });
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            until("the flood", PATIENCE, || (sent.load(Ordering::Relaxed) >= LIMIT * 4).then_some(())).unwrap();
+            for _ in 0..5 {
+                let began = Instant::now();
+                until("a new connection", PATIENCE, connect).unwrap();
+                println!("the neighbour is connected after {:.1?}, {} are tracked", began.elapsed(), tracked(&node));
+            }
+        }));
+        stop.store(true, Ordering::Relaxed);
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    earlier.write_all(b"x").unwrap();
+    earlier.read_exact(&mut [0]).unwrap();
+    node.wait_log("flushing connections of an address that holds more than its share");
+    assert!(node.log().contains("pod=\"default/hog\""), "{}", node.log());
+    let metric = |name: &str| node.metric(&format!("antrea_agent_conntrack_{name}_connection_count{{table=\"ovs\"}}"));
+    until("the agent counts", PATIENCE, || (metric("max") == LIMIT && metric("flushed") > 0).then_some(())).unwrap();
+    // The default of Open vSwitch after a restart is too large to list.
+    node.ovs.appctl(["dpctl/ct-set-maxconns", DATAPATH, "3000000"]).unwrap();
+    let limit = || node.ovs.appctl(["dpctl/ct-get-maxconns", DATAPATH]).ok().filter(|max| max.trim() == "262144");
+    until("the agent has set a limit", PATIENCE, limit).unwrap();
+}
