@@ -44,10 +44,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
     let files = run(Command::new("git").args(args).current_dir(root()), None).unwrap();
     let read = |file: &str| Some((file.to_owned(), fs::read(root().join(file)).ok()?));
     let files: Vec<_> = files.split_terminator('\0').filter_map(read).collect();
-    assert!(
-        files.iter().any(|(path, _)| path == "crates/testkit/src/workspace_rules.rs"),
-        "the repository was not found"
-    );
+    assert!(files.iter().any(|(path, _)| path == "lab/testkit/src/workspace_rules.rs"), "the repository was not found");
     files
 }
 
@@ -60,7 +57,7 @@ fn every_file_is_tidy() {
 #[test]
 fn versions_are_in_the_manifest_of_the_workspace_only() {
     let manifests = files().into_iter().filter(|(path, _)| {
-        path.ends_with("/Cargo.toml") && ["crates/", "bins/", "benches/"].iter().any(|top| path.starts_with(top))
+        path.ends_with("/Cargo.toml") && ["crates/", "bins/", "lab/"].iter().any(|top| path.starts_with(top))
     });
     let complaints: Vec<_> =
         manifests.flat_map(|(path, text)| manifests::complaints(&path, &String::from_utf8_lossy(&text))).collect();
@@ -87,7 +84,7 @@ fn links_between_documents_lead_somewhere() {
 
 #[test]
 fn the_language_stays_within_its_budget() {
-    let path = root().join("crates/testkit/src/workspace_rules/language-budget.txt");
+    let path = root().join("lab/testkit/src/workspace_rules/language-budget.txt");
     let budget = language::parse(&fs::read_to_string(&path).unwrap()).unwrap();
     let read = files().into_iter().filter(|(path, _)| language::is_read(path));
     let findings: Vec<_> =

@@ -120,7 +120,8 @@ fn a_client_that_connects_before_there_is_a_service_is_served_when_there_is() {
     let world = World::start("early", 1);
     // The route to Services covers all addresses between the first and the last. Without it the Node would reply with an ICMP error.
     world.service("far", "TCP", json!({"clusterIP": "10.96.255.1"}), 1);
-    let route = || world.lab.node("node-1", &["ip", "route", "get", "10.96.77.1"]).ok().filter(|to| to.contains("antrea-gw0"));
+    let route =
+        || world.lab.node("node-1", &["ip", "route", "get", "10.96.77.1"]).ok().filter(|to| to.contains("antrea-gw0"));
     until("a route to Services that do not exist yet", PATIENCE, route).unwrap();
     let tracked = || world.lab.node("node-1", &["ovs-appctl", "dpctl/dump-conntrack"]).unwrap();
     let is_served = |number: u8| {

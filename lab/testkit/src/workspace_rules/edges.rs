@@ -103,7 +103,7 @@ pub(super) fn packages(metadata: &Value) -> Vec<Package> {
 pub(super) fn complaints(packages: &[Package]) -> Vec<String> {
     let edges = packages.iter().flat_map(|from| from.dependencies.iter().map(move |to| (from, to)));
     let unknown = packages.iter().filter(|package| class(&package.name).is_none()).map(|package| {
-        let fix = "add it to the class it belongs to in `CRATES` (crates/testkit/src/workspace_rules/edges.rs)";
+        let fix = "add it to the class it belongs to in `CRATES` (lab/testkit/src/workspace_rules/edges.rs)";
         format!("crate {} is in no class, so its dependencies cannot be checked.\nFix: {fix}.", package.name)
     });
     unknown.chain(edges.filter_map(|(from, to)| bad_edge(from, to))).chain(cni_with_kube(packages)).collect()

@@ -29,7 +29,7 @@ const WORDS: &[&str] = &[
 ];
 
 /// These name the words in order to advise against them.
-const EXEMPT: &[&str] = &["CONTRIBUTING.md", "crates/testkit/src/workspace_rules/language.rs"];
+const EXEMPT: &[&str] = &["CONTRIBUTING.md", "lab/testkit/src/workspace_rules/language.rs"];
 
 /// A doc comment with this many words says no more than the name below it.
 const TOO_SHORT: usize = 3;
@@ -102,7 +102,7 @@ fn directory(path: &str) -> String {
     let parts: Vec<_> = path.split('/').collect();
     match parts.as_slice() {
         [_] => ".".into(),
-        ["crates" | "bins", name, ..] => format!("{}/{name}", parts[0]),
+        ["crates" | "bins" | "lab", name, ..] => format!("{}/{name}", parts[0]),
         [first, ..] => (*first).into(),
         [] => String::new(),
     }
