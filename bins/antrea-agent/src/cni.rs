@@ -1,109 +1,70 @@
-//! CNI calls: attaches Pods to the bridge and detaches them.
-//!
-//! An attached Pod has addresses in the IPAM store, a veth, a row in OVSDB and flows in the switch. A restarted agent learns the
-//! Pod from the row: it is inserted when the veth exists, and deleted before the veth. DEL returns before the veth is deleted,
-//! and before the addresses are released, which needs the Pod's flows out of the switch and its connections out of the
-//! connection tables. The next call for the same container, or [`Cni::collect_garbage`], cleans up after an interrupted call.
-
-mod in_progress;
-mod interface_name;
+//! CNI calls: passes them to the brain, and carries out its effects on the IPAM store, on veths and on connection tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::cni::{Attachment, AttachmentId, Call, Code, Error, Handler, Interface, Release};
 use host::ipam::{self, Pool, Reservation};
 use ipnet::IpNet;
-use node::{Event, Own, Owner};
-use ovs::backoff::Backoff;
-use pipeline::model::Address;
+use node::{AddRequest, AllocationError, CallId, CniError, CniErrorKind, CniEvent, Event};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
+use types::ObjectName;
 use types::host::PodLink;
-use types::{Mac, ObjectName};
 
 use crate::conntrack::Conntrack;
 use crate::engine::Engine;
-use crate::ports::{PodPort, Ports, Reserved};
-use in_progress::{Releases, Removals};
-use interface_name::interface_name;
 
-/// How long the switch may take to assign an OpenFlow port and to install the flows.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// What the brain replies to a call: ADD gets the veth.
+type Reply = Result<Option<PodLink>, CniError>;
 
-/// Hint for operators if addresses are not released.
-const RELEASE_HINT: &str = "is ovs-vswitchd running? See the log of antrea-agent";
-
-/// Attaches Pods to this Node's bridge.
+/// Carries out CNI calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Cni {
-    own: Arc<Own>,
     engine: Engine,
-    ports: Ports,
     pool: Arc<Pool>,
-    removals: Removals,
-    releases: Releases,
     conntrack: Conntrack,
-    /// Whether calls are accepted: not before the leftovers of earlier calls are collected.
-    open: Arc<AtomicBool>,
+    calls: Arc<Calls>,
     /// Where the Node's `/proc` is mounted, if the agent runs in a Pod.
     proc: Option<Arc<PathBuf>>,
 }
 
+/// The calls that wait for a reply.
+#[derive(Debug, Default)]
+struct Calls {
+    last: AtomicU64,
+    waiting: Mutex<BTreeMap<CallId, oneshot::Sender<Reply>>>,
+}
+
 impl Cni {
     /// If the agent runs in a Pod, the Node's `/proc` is mounted under `prefix`.
-    pub(crate) fn new(
-        own: Arc<Own>,
-        engine: Engine,
-        ports: Ports,
-        pool: Pool,
-        conntrack: Conntrack,
-        prefix: &Path,
-    ) -> Self {
+    pub(crate) fn new(engine: Engine, pool: Pool, conntrack: Conntrack, prefix: &Path) -> Self {
         let proc = prefix.join("proc");
-        Self {
-            own,
-            engine,
-            ports,
-            pool: Arc::new(pool),
-            removals: Removals::new(),
-            releases: Releases::new(),
-            conntrack,
-            open: Arc::default(),
-            proc: Some(proc).filter(|path| path.join("1").exists()).map(Arc::new),
-        }
+        let proc = Some(proc).filter(|path| path.join("1").exists()).map(Arc::new);
+        Self { engine, pool: Arc::new(pool), conntrack, calls: Arc::default(), proc }
     }
 
     /// Accepts calls from now on; before, runtimes get a "try again" error.
-    pub(crate) fn open(&self) {
-        self.open.store(true, Ordering::Release);
-    }
-
-    /// The path at which the agent sees a network namespace that a runtime names.
-    fn netns(&self, named: &str) -> PathBuf {
-        match (&self.proc, Path::new(named).strip_prefix("/proc")) {
-            (Some(proc), Ok(below)) => proc.join(below),
-            _ => PathBuf::from(named),
-        }
+    pub(crate) async fn open(&self) {
+        self.engine.deliver(Event::Cni(CniEvent::Open)).await;
     }
 
     /// Waits until all detached veths are deleted and their addresses released.
     pub(crate) async fn wait_for_removals(&self) {
-        self.removals.wait_for_all().await;
-        self.releases.wait_for_all().await;
+        // Fails only when the agent is stopping.
+        let _ = self.engine.progress().wait_for(|progress| progress.idle).await;
     }
 
     /// Removes the leftovers of interrupted calls: addresses and veths without a port, ports without a veth.
     ///
     /// Must not run concurrently with other calls.
     pub(crate) async fn collect_garbage(&self) -> Result<(), Error> {
-        let (mut containers, mut veths) = (BTreeSet::new(), BTreeSet::new());
-        for (port, _) in self.ports.all() {
+        let ports = self.engine.read(|brain| brain.pod_ports().cloned().collect::<Vec<_>>()).await;
+        let (mut containers, mut veths, mut missing) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+        for port in ports {
             let device = port.name.clone();
             // On an error keep the port: its Pod may be running.
             let there = blocking(move || host::pod::is_plugged(&device)).await.unwrap_or(true);
@@ -112,11 +73,10 @@ impl Cni {
                 veths.insert(port.name);
             } else {
                 warn!(interface = port.name, pod = %port.pod, "the Pod's veth does not exist; removing its port");
-                self.remove_port(&port.name, None).await?;
+                missing.push(port.name);
             }
         }
-        self.wait_for_removals().await;
-        self.release_all_except(containers).await?;
+        self.collect(missing, containers).await?;
         let gone = blocking(move || host::pod::collect(&veths));
         let gone = gone.await.map_err(|error| Error::new(Code::Interface, error))?;
         for device in gone {
@@ -125,91 +85,33 @@ impl Cni {
         Ok(())
     }
 
-    /// Releases the addresses of all containers but these.
-    async fn release_all_except(&self, containers: BTreeSet<String>) -> Result<(), Error> {
-        let leaked = self.pool(move |pool| pool.leaked(&containers)).await?;
-        if leaked.is_empty() {
-            return Ok(());
-        }
-        for ip in self.flush_and_release(leaked).await? {
+    /// Removes ports, and releases the addresses of all containers but these.
+    async fn collect(&self, ports: Vec<String>, containers: BTreeSet<String>) -> Result<(), Error> {
+        self.engine.deliver(Event::Cni(CniEvent::Collect(ports))).await;
+        self.wait_for_removals().await;
+        let leaked = self.pool(move |pool| pool.leaked(&containers)).await.map_err(ipam_error)?;
+        for ip in self.flush_and_free(leaked).await.map_err(ipam_error)? {
             info!(%ip, "released an address that no container of this Node holds");
         }
         Ok(())
     }
 
-    /// Flushes the connections of addresses whose ports are deleted, and then releases the addresses.
-    async fn flush_and_release(&self, held: Vec<Reservation>) -> Result<Vec<IpAddr>, Error> {
-        // While the Pod's flows are in the switch, they could create a flushed connection again. The engine logs rejections.
-        let _ = self.engine.installed(Owner::Node).await;
-        let addresses = held.iter().map(|entry| entry.ip).collect();
-        self.conntrack.flush_released(addresses).await.map_err(|error| Error::new(Code::Ipam, error))?;
+    /// Flushes the connections of addresses whose flows are not in the switch, and then frees the addresses.
+    async fn flush_and_free(&self, held: Vec<Reservation>) -> Result<Vec<IpAddr>, String> {
+        if held.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.conntrack.flush_released(held.iter().map(|entry| entry.ip).collect()).await?;
         self.pool(move |pool| pool.free(&held)).await
     }
 
-    /// Releases the addresses of an attachment whose port is deleted, in the background. The next call for the same container
-    /// waits for it.
-    async fn release(&self, owner: ipam::Owner) -> Result<(), Error> {
-        let of = owner.clone();
-        let held = self.pool(move |pool| pool.held_by(&of)).await?;
-        if held.is_empty() {
-            return Ok(());
-        }
-        let this = self.clone();
-        self.releases.begin(owner, (), async move {
-            let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
-            while let Err(error) = this.flush_and_release(held.clone()).await {
-                let delay = backoff.next_delay();
-                if backoff.is_news() {
-                    let addresses: Vec<IpAddr> = held.iter().map(|entry| entry.ip).collect();
-                    warn!(?addresses, %error, "cannot release addresses of a deleted Pod; retrying");
-                }
-                tokio::time::sleep_until((Instant::now() + delay).into()).await;
-            }
-        });
-        Ok(())
-    }
-
-    /// Allocates addresses for an attachment.
-    async fn allocate(&self, owner: ipam::Owner) -> Result<Vec<IpAddr>, Error> {
-        let ended = timeout(CONNECT_TIMEOUT, self.releases.wait_for(&owner)).await;
-        ended.map_err(|_| {
-            Error::try_again(
-                format!("addresses of container {} are still being released", owner.container),
-                RELEASE_HINT,
-            )
-        })?;
-        let allocate = || {
-            let owner = owner.clone();
-            self.pool(move |pool| match pool.allocate(&owner) {
-                Err(full @ ipam::Error::Full { .. }) => Ok(Err(Error::new(Code::Ipam, full.to_string()))),
-                other => other.map(Ok),
-            })
-        };
-        let allocated = async {
-            loop {
-                // Addresses of deleted Pods may be released soon.
-                let pending = self.releases.count();
-                match allocate().await? {
-                    Err(_) if pending > 0 => self.releases.fewer_than(pending).await,
-                    allocated => return allocated,
-                }
-            }
-        };
-        match timeout(CONNECT_TIMEOUT, allocated).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                Err(Error::try_again("all Pod addresses are in use, and some are still being released", RELEASE_HINT))
-            }
-        }
-    }
-
     /// Runs `work` on the IPAM store, and logs files there that cannot be used.
-    async fn pool<T: Send + 'static>(
+    async fn pool<T: Send + 'static, E: std::fmt::Display + Send + 'static>(
         &self,
-        work: impl FnOnce(&Pool) -> Result<T, ipam::Error> + Send + 'static,
-    ) -> Result<T, Error> {
+        work: impl FnOnce(&Pool) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, String> {
         let pool = Arc::clone(&self.pool);
-        let done = blocking(move || work(&pool)).await.map_err(|error| Error::new(Code::Ipam, error));
+        let done = blocking(move || work(&pool)).await;
         for ipam::Unusable { path, problem } in self.pool.news() {
             let file = path.display();
             warn!(%file, problem, "IPAM: cannot use this file; if it is named like an address, the address counts as \
@@ -218,218 +120,173 @@ impl Cni {
         done
     }
 
-    /// Fails unless Pods can be attached.
-    fn ready(&self) -> Result<(), Error> {
-        self.opened()?;
-        let progress = *self.engine.progress().borrow();
-        if progress.ready { Ok(()) } else { Err(not_ready()) }
+    /// Passes a call to the brain, and waits for the reply.
+    async fn call(&self, event: impl FnOnce(CallId) -> CniEvent) -> Reply {
+        let call = CallId(self.calls.last.fetch_add(1, Ordering::Relaxed) + 1);
+        let (sender, receiver) = oneshot::channel();
+        self.calls.waiting().insert(call, sender);
+        self.engine.send(Event::Cni(event(call))).await;
+        let stopping = || CniError {
+            kind: CniErrorKind::TryAgain,
+            message: "the agent is stopping".to_owned(),
+            hint: String::new(),
+        };
+        receiver.await.unwrap_or_else(|_| Err(stopping()))
     }
 
     /// Fails until calls are accepted.
-    fn opened(&self) -> Result<(), Error> {
-        if self.open.load(Ordering::Acquire) { Ok(()) } else { Err(not_ready()) }
-    }
-
-    fn link_of(&self, port: &PodPort, mtu: Option<u32>) -> PodLink {
-        let family = |ip: &IpAddr| self.own.families().find(|address| address.pod_cidr.contains(ip));
-        let with_prefix = |address: Address, ip: &IpAddr| IpNet::new(*ip, address.pod_cidr.prefix_len()).ok();
-        PodLink {
-            netns: self.netns(&port.netns),
-            container_device: port.device.clone(),
-            host_device: port.name.clone(),
-            mac: port.mac,
-            addresses: port.addresses.iter().filter_map(|ip| with_prefix(family(ip)?, ip)).collect(),
-            gateways: port.addresses.iter().filter_map(|ip| Some(family(ip)?.gateway)).collect(),
-            routes: Vec::new(),
-            mtu: mtu.unwrap_or(self.own.mtu).min(self.own.mtu),
-            datapath: match self.own.datapath {
-                pipeline::model::Datapath::System | pipeline::model::Datapath::Windows => types::host::Datapath::System,
-                pipeline::model::Datapath::Netdev => types::host::Datapath::Netdev,
-            },
+    async fn opened(&self) -> Result<(), Error> {
+        match self.engine.read(node::Brain::accepts_calls).await {
+            true => Ok(()),
+            false => Err(not_ready()),
         }
     }
 
-    async fn attach(&self, call: &Call) -> Result<Attachment, Error> {
-        let (container, device) = (call.id.container.as_str(), call.id.ifname.as_str());
-        let addresses = self.allocate(ipam::Owner::new(container, device)).await?;
-        let Some(first) = addresses.first() else {
-            return Err(Error::new(Code::Ipam, "this Node has no Pod subnet"));
-        };
-        let port = PodPort {
-            name: interface_name(&call.pod.name, container),
-            container: container.to_owned(),
-            pod: ObjectName { namespace: call.pod.namespace.clone(), name: call.pod.name.clone() },
-            uid: call.pod.uid.clone(),
-            mac: Mac::of_ip(*first),
-            addresses,
-            device: device.to_owned(),
-            netns: call.netns.clone(),
-        };
-        debug!(interface = port.name, addresses = ?port.addresses, "allocated Pod addresses");
-        let link = self.link_of(&port, call.mtu);
-        if self.ports.of(container).contains(&port) {
-            let checked = link.clone();
-            let differences = blocking(move || host::pod::check(&checked)).await;
-            if differences.is_ok_and(|differences| differences.is_empty()) {
-                return Ok(attachment(&link, &call.netns));
-            }
-            // The veth has drifted: create it again.
-            self.remove_port(&port.name, None).await?;
+    /// Spawns work whose result is an event.
+    fn spawn(&self, work: impl Future<Output = CniEvent> + Send + 'static) {
+        let engine = self.engine.clone();
+        tokio::spawn(async move { engine.send(Event::Cni(work.await)).await });
+    }
+
+    /// The same veth, with the path at which the agent sees the Pod's network namespace.
+    fn visible(&self, link: PodLink) -> PodLink {
+        match (&self.proc, link.netns.strip_prefix("/proc")) {
+            (Some(proc), Ok(below)) => PodLink { netns: proc.join(below), ..link },
+            _ => link,
         }
-        self.removals.wait_for_conflicts(&port.name, &port.netns).await;
-        // The flows are installed while the kernel creates the veth.
-        let reserved = self.ports.reserve();
-        let number = reserved.as_ref().map(Reserved::number);
-        if let Some(number) = number {
-            self.engine.send(Event::Attached(port.interface(number))).await;
-        }
-        let pod_link = link.clone();
-        let (created, host_end) = oneshot::channel();
-        let attached = async {
+    }
+}
+
+/// Effects of the brain.
+impl Cni {
+    pub(crate) fn allocate(&self, call: CallId, id: node::AttachmentId) {
+        let this = self.clone();
+        self.spawn(async move {
+            let owner = ipam::Owner::new(id.container, id.device);
+            let allocate = move |pool: &Pool| -> Result<_, ipam::Error> {
+                match pool.allocate(&owner) {
+                    Ok(addresses) => Ok(Ok(addresses)),
+                    Err(full @ ipam::Error::Full { .. }) => Ok(Err(AllocationError::Full(full.to_string()))),
+                    Err(error) => Err(error),
+                }
+            };
+            let outcome = this.pool(allocate).await.map_err(AllocationError::Store).flatten();
+            CniEvent::Allocated { call, outcome }
+        });
+    }
+
+    pub(crate) fn check_veth(&self, call: CallId, link: PodLink) {
+        let link = self.visible(link);
+        self.spawn(async move {
+            let differences = blocking(move || host::pod::check(&link)).await;
+            CniEvent::Checked { call, is_same: differences.is_ok_and(|differences| differences.is_empty()) }
+        });
+    }
+
+    pub(crate) fn create_veth(&self, call: CallId, link: PodLink) {
+        let (link, engine) = (self.visible(link), self.engine.clone());
+        self.spawn(async move {
             let work = blocking(move || {
                 // An interrupted ADD may have left a veth of this name.
-                host::pod::detach(&pod_link.host_device)?;
-                host::pod::attach(&pod_link, || _ = created.send(()))
+                host::pod::detach(&link.host_device)?;
+                host::pod::attach(&link, || engine.send_blocking(Event::Cni(CniEvent::VethCreated { call })))
             });
-            work.await.inspect(|()| debug!(interface = port.name, "created the Pod's veth"))
-        };
-        let connected = async {
-            match host_end.await {
-                Ok(()) => self.connect(&port, number).await,
-                // There is no veth; the other future returns the error.
-                Err(_) => Ok(()),
-            }
-        };
-        // Run both to the end even if one fails: a cancelled transaction may still insert its row.
-        let (attached, connected) = tokio::join!(attached, connected);
-        attached.map_err(|error| Error::new(Code::Interface, error))?;
-        connected?;
-        let answer = attachment(&link, &call.netns);
-        // In the background: without the announcement, neighbours send ARP requests.
-        let announced = blocking(move || host::pod::announce(&link));
+            CniEvent::VethAttached { call, outcome: work.await }
+        });
+    }
+
+    pub(crate) fn prepare_addresses(&self, call: CallId, addresses: Vec<IpAddr>) {
+        let conntrack = self.conntrack.clone();
+        self.spawn(async move { CniEvent::AddressesPrepared { call, outcome: conntrack.prepare(&addresses).await } });
+    }
+
+    /// Without the announcement, neighbours send ARP requests.
+    pub(crate) fn announce(&self, link: PodLink) {
+        let link = self.visible(link);
         tokio::spawn(async move {
-            if let Err(error) = announced.await {
-                warn!(pod = %port.pod, error, "cannot announce the Pod's addresses to neighbours");
+            let device = link.host_device.clone();
+            if let Err(error) = blocking(move || host::pod::announce(&link)).await {
+                warn!(device, error, "cannot announce a Pod's addresses to neighbours");
             }
         });
-        Ok(answer)
     }
 
-    /// Adds a veth to the bridge, requesting an OpenFlow port, and waits until its flows are installed.
-    async fn connect(&self, port: &PodPort, requested: Option<u16>) -> Result<(), Error> {
-        let failed = |message: String| Error::new(Code::Interface, message);
-        let connected = async {
-            self.ports.add(port, requested).await.map_err(|error| failed(error.to_string()))?;
-            debug!(interface = port.name, "added the port to OVSDB");
-            let owner = Owner::Interface(port.name.clone());
-            // Connections of the address belong to the Pod that had it before.
-            let prepare = async || {
-                self.engine.installed(owner.clone()).await?;
-                self.conntrack.prepare(&port.addresses).await
+    pub(crate) fn delete_veth(&self, name: String) {
+        self.spawn(async move {
+            let device = name.clone();
+            CniEvent::VethDeleted { name, outcome: blocking(move || host::pod::detach(&device)).await.map(drop) }
+        });
+    }
+
+    pub(crate) fn release(&self, id: node::AttachmentId, flush: bool) {
+        let this = self.clone();
+        self.spawn(async move {
+            let owner = ipam::Owner::new(id.container.as_str(), id.device.as_str());
+            let released = async {
+                if !flush {
+                    return this.pool(move |pool| pool.release(&owner)).await.map(drop);
+                }
+                let held = this.pool(move |pool| pool.held_by(&owner)).await?;
+                this.flush_and_free(held).await.map(drop)
             };
-            let early = async { if requested.is_some() { prepare().await } else { Ok(()) } };
-            let (number, prepared) = tokio::join!(self.ports.assigned(&port.name), early);
-            let number = number.map_err(failed)?;
-            debug!(interface = port.name, number, "the switch assigned an OpenFlow port");
-            prepared.map_err(failed)?;
-            // The switch may have assigned another number, and `Ports::follow` may have sent `Detached` for an older port of
-            // this name.
-            self.engine.send(Event::Attached(port.interface(number))).await;
-            self.engine.installed(owner.clone()).await.map_err(failed)?;
-            if requested.is_none() {
-                prepare().await.map_err(failed)?;
-            }
-            Ok(())
-        };
-        match timeout(CONNECT_TIMEOUT, connected).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(self.timeout_error(port).await),
-        }
-    }
-
-    /// The error for a port that was not connected in time.
-    async fn timeout_error(&self, port: &PodPort) -> Error {
-        let owner = Owner::Interface(port.name.clone());
-        if self.engine.query(move |brain| brain.is_held(&owner)).await.unwrap_or_default() {
-            let message =
-                format!("antrea-controller did not send the policies of Pod {} within {CONNECT_TIMEOUT:?}", port.pod);
-            return Error::try_again(
-                message,
-                "is antrea-controller running, and can it list the Pod? See the log of antrea-agent",
-            );
-        }
-        let message = format!("Open vSwitch did not connect interface {} within {CONNECT_TIMEOUT:?}", port.name);
-        Error::try_again(message, "is ovs-vswitchd running? See the log of antrea-agent")
-    }
-
-    /// Removes a port and its flows, if they exist, and starts to delete its veth.
-    async fn remove_port(&self, name: &str, netns: Option<String>) -> Result<(), Error> {
-        let failed = |error: String| Error::new(Code::Interface, error);
-        self.engine.send(Event::Detached(name.to_owned())).await;
-        self.ports.remove(name).await.map_err(|error| failed(error.to_string()))?;
-        let device = name.to_owned();
-        self.removals.begin(name.to_owned(), netns, async move {
-            let detached = device.clone();
-            if let Err(error) = blocking(move || host::pod::detach(&detached)).await {
-                warn!(device, error, "cannot remove the veth; the agent tries again at its next start");
-            }
+            let failed = |message| CniError { kind: CniErrorKind::Ipam, message, hint: String::new() };
+            CniEvent::Released { outcome: released.await.map_err(failed), id }
         });
-        Ok(())
     }
 
-    /// Removes whatever exists of an attachment.
-    async fn detach(&self, id: &AttachmentId, pod: Option<&str>) -> Result<(), Error> {
-        let (container, device) = (id.container.as_str(), id.ifname.as_str());
-        let rows: Vec<PodPort> = self.ports.of(container).into_iter().filter(|port| port.device == device).collect();
-        let was_connected = !rows.is_empty();
-        // An interrupted call may have left a veth without a row.
-        let mut veths: BTreeMap<String, Option<String>> =
-            pod.map(|pod| (interface_name(pod, container), None)).into_iter().collect();
-        veths.extend(rows.into_iter().map(|port| (port.name, Some(port.netns))));
-        for (name, netns) in veths {
-            self.remove_port(&name, netns).await?;
+    pub(crate) fn reply(&self, call: CallId, outcome: Reply) {
+        if let Some(sender) = self.calls.waiting().remove(&call) {
+            // Fails if the client is gone: the runtime follows a lost ADD with a DEL.
+            let _ = sender.send(outcome);
         }
-        let owner = ipam::Owner::new(container, device);
-        if was_connected {
-            return self.release(owner).await;
-        }
-        // Without a port there are no connections, or the next ADD flushes them. A release in progress is left alone.
-        if !self.releases.contains(&owner) {
-            self.pool(move |pool| pool.release(&owner)).await?;
-        }
-        Ok(())
+    }
+}
+
+impl Calls {
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<CallId, oneshot::Sender<Reply>>> {
+        // The map stays consistent even if a thread panics while it holds the lock.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Handler for Cni {
     async fn add(&self, call: &Call) -> Result<Attachment, Error> {
-        self.ready()?;
-        let attached = self.attach(call).await;
-        match &attached {
-            Ok(_) => info!(pod = %call.pod, container = %call.id.container, "attached Pod"),
+        let request = AddRequest {
+            id: attachment_id(&call.id),
+            pod: ObjectName { namespace: call.pod.namespace.clone(), name: call.pod.name.clone() },
+            uid: call.pod.uid.clone(),
+            netns: call.netns.clone(),
+            mtu: call.mtu,
+        };
+        match self.call(|call| CniEvent::Add { call, request: Box::new(request) }).await {
+            Ok(link) => {
+                info!(pod = %call.pod, container = %call.id.container, "attached Pod");
+                Ok(link.map(|link| attachment(&link, &call.netns)).unwrap_or_default())
+            }
             Err(error) => {
                 warn!(pod = %call.pod, container = %call.id.container, %error, "cannot attach Pod");
-                if let Err(error) = self.detach(&call.id, Some(&call.pod.name)).await {
-                    warn!(pod = %call.pod, %error, "cannot roll back the failed ADD; the runtime's DEL tries again");
-                }
+                Err(cni_error(error))
             }
         }
-        attached
     }
 
     async fn del(&self, release: &Release) -> Result<(), Error> {
-        self.opened()?;
-        let pod = release.pod.as_ref().map(|pod| pod.name.as_str());
-        self.detach(&release.id, pod).await?;
-        info!(container = %release.id.container, pod, "detached Pod");
+        let (id, pod) = (attachment_id(&release.id), release.pod.as_ref().map(|pod| pod.name.clone()));
+        let name = pod.clone();
+        self.call(|call| CniEvent::Delete { call, id, pod }).await.map_err(cni_error)?;
+        info!(container = %release.id.container, pod = name, "detached Pod");
         Ok(())
     }
 
     async fn check(&self, call: &Call, expected: &Attachment) -> Result<(), Error> {
-        self.opened()?;
+        self.opened().await?;
         let changed = |what: String| Err(Error::new(Code::Check, what));
-        let ports = self.ports.of(call.id.container.as_str());
-        let Some(port) = ports.into_iter().find(|port| port.device == call.id.ifname.as_str()) else {
+        let id = attachment_id(&call.id);
+        let find = |brain: &node::Brain| {
+            let port = brain.pod_ports().find(|port| port.container == id.container && port.device == id.device)?;
+            Some((port.clone(), brain.link_of(port, call.mtu)))
+        };
+        let Some((port, link)) = self.engine.read(find).await else {
             return changed(format!("{} is not attached to the bridge", call.id));
         };
         for ip in expected.ips_of(call.id.ifname.as_str()) {
@@ -437,7 +294,7 @@ impl Handler for Cni {
                 return changed(format!("{} is not an address of Pod {}", ip.address, port.pod));
             }
         }
-        let link = self.link_of(&port, call.mtu);
+        let link = self.visible(link);
         let differences =
             blocking(move || host::pod::check(&link)).await.map_err(|error| Error::new(Code::Check, error))?;
         match differences.first() {
@@ -447,27 +304,49 @@ impl Handler for Cni {
     }
 
     async fn status(&self) -> Result<(), Error> {
-        self.ready().map_err(|error| Error { code: Code::NotAvailable, ..error })
+        let accepts = |brain: &node::Brain| brain.accepts_calls() && brain.is_ready();
+        match self.engine.read(accepts).await {
+            true => Ok(()),
+            false => Err(Error { code: Code::NotAvailable, ..not_ready() }),
+        }
     }
 
     async fn gc(&self, valid: &[AttachmentId]) -> Result<(), Error> {
-        self.opened()?;
+        self.opened().await?;
         let is_valid = |container: &str, device: &str| {
             valid.iter().any(|id| id.container.as_str() == container && id.ifname.as_str() == device)
         };
-        for (port, _) in self.ports.all() {
-            if !is_valid(&port.container, &port.device) {
-                info!(interface = port.name, pod = %port.pod, "removing a port that the runtime does not list as valid (GC)");
-                self.remove_port(&port.name, Some(port.netns)).await?;
-            }
+        let invalid = |brain: &node::Brain| {
+            let ports = brain.pod_ports().filter(|port| !is_valid(&port.container, &port.device));
+            ports.map(|port| (port.name.clone(), port.pod.clone())).collect::<Vec<_>>()
+        };
+        let invalid = self.engine.read(invalid).await;
+        for (interface, pod) in &invalid {
+            info!(interface, %pod, "removing a port that the runtime does not list as valid (GC)");
         }
-        self.release_all_except(valid.iter().map(|id| id.container.to_string()).collect()).await
+        let names = invalid.into_iter().map(|(name, _)| name).collect();
+        self.collect(names, valid.iter().map(|id| id.container.to_string()).collect()).await
     }
 }
 
+fn attachment_id(id: &AttachmentId) -> node::AttachmentId {
+    node::AttachmentId { container: id.container.to_string(), device: id.ifname.to_string() }
+}
+
+fn cni_error(error: CniError) -> Error {
+    match error.kind {
+        CniErrorKind::Ipam => Error::new(Code::Ipam, error.message),
+        CniErrorKind::Interface => Error::new(Code::Interface, error.message),
+        CniErrorKind::TryAgain => Error::try_again(error.message, error.hint),
+    }
+}
+
+fn ipam_error(message: String) -> Error {
+    Error::new(Code::Ipam, message)
+}
+
 fn not_ready() -> Error {
-    let details = "antrea-agent waits for Open vSwitch, the Kubernetes API or antrea-controller; see its log";
-    Error::try_again("the network of this Node is not ready", details)
+    cni_error(node::CniError::not_ready())
 }
 
 /// The CNI result, with the network namespace path that the runtime passed.

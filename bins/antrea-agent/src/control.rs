@@ -1,24 +1,20 @@
-//! The stream from the controller: discovery of replicas, batches of policies, status reports, and operation without a controller.
-//!
-//! One task owns the stream, so that local evaluations during an outage always come before the snapshot of the next stream, which
-//! replaces them.
+//! The rim of the controller's stream: discovers replicas, connects, receives batches, sends reports, and reads policies from disk
+//! or from the Kubernetes API when the brain asks for them.
 
 mod discovery;
 mod snapshot_file;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use api::control::client::{Credentials, Following, Reporter, follow};
-use delta::StableKey;
-use k8s::{Client, RequestError};
-use node::{Event, Interface};
-use ovs::backoff::Backoff;
+use api::control::client::{Credentials, Following, follow};
+use k8s::Client;
+use node::{ControllerEvent, Discovery, Event};
 use policy::Waiting;
-use tokio::sync::watch;
-use tracing::{debug, info, warn};
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tracing::{debug, warn};
 use types::ObjectName;
 use types::control::Report;
 use types::network_policy::NetworkPolicy;
@@ -29,98 +25,79 @@ use discovery::Discovered;
 pub(crate) use discovery::SERVICE;
 pub(crate) use snapshot_file::SnapshotFile;
 
-/// After a start, how long to wait for the controller before the snapshot on disk is enforced.
-const RESTORE_AFTER: Duration = Duration::from_secs(2);
-/// How long an outage lasts before Pods are evaluated locally.
-const EVALUATE_AFTER: Duration = Duration::from_secs(1);
-/// A stream that lasted this long resets the backoff.
-const STABLE_AFTER: Duration = Duration::from_secs(10);
-/// Minimum time between two status reports.
-const REPORT_INTERVAL: Duration = Duration::from_millis(50);
+/// Reports that wait to be sent; a controller that does not take them is disconnected.
+const MAX_REPORTS: usize = 64;
 
-/// Task of the stream from the controller.
+/// The rim of the controller's stream.
+#[derive(Clone)]
 pub(crate) struct Control {
-    pub(crate) client: Client,
-    pub(crate) engine: Engine,
+    client: Client,
+    engine: Engine,
     /// Name of this Node.
-    pub(crate) node: String,
+    node: String,
     /// Namespace of the controller's Service and ConfigMap.
-    pub(crate) namespace: String,
-    pub(crate) snapshot_file: SnapshotFile,
-    /// Address of the connected controller.
-    pub(crate) connected: watch::Sender<Option<SocketAddr>>,
+    namespace: String,
+    snapshot_file: SnapshotFile,
+    discovered: watch::Receiver<Discovered>,
+    stream: Arc<Mutex<Option<Stream>>>,
     /// Whether the missing permission to read Pods has been logged.
-    pub(crate) forbidden_logged: AtomicBool,
+    forbidden_logged: Arc<AtomicBool>,
+}
+
+/// The current attempt to connect, or the established stream.
+struct Stream {
+    attempt: u64,
+    task: AbortHandle,
+    reports: mpsc::Sender<Vec<Report>>,
 }
 
 impl Control {
-    /// Runs until the agent stops.
-    pub(crate) async fn run(self) {
-        let mut discovered = discovery::find(&self.client, &self.namespace);
-        let has_snapshot = self.snapshot_file.exists();
-        tokio::spawn(restore_last_snapshot(self.engine.clone(), self.snapshot_file.clone()));
-        tokio::spawn(self.snapshot_file.clone().run(self.engine.clone()));
-        let mut backoff =
-            Backoff::new(Duration::from_millis(100), Duration::from_secs(10)).seeded(self.node.stable_hash());
-        loop {
-            let following = tokio::select! {
-                following = self.connect(&mut discovered, &mut backoff, has_snapshot) => following,
-                () = self.run_without_controller() => return,
+    /// Starts to discover the controller.
+    pub(crate) fn start(
+        client: Client,
+        engine: Engine,
+        node: &str,
+        namespace: String,
+        snapshot_file: SnapshotFile,
+    ) -> Self {
+        let discovered = discovery::find(&client, &namespace);
+        tokio::spawn(announce(discovered.clone(), engine.clone(), snapshot_file.exists()));
+        tokio::spawn(snapshot_file.clone().run(engine.clone()));
+        let (node, stream, forbidden_logged) = (node.to_owned(), Arc::default(), Arc::default());
+        Self { client, engine, node, namespace, snapshot_file, discovered, stream, forbidden_logged }
+    }
+
+    fn stream(&self) -> MutexGuard<'_, Option<Stream>> {
+        // The value stays consistent even if a thread panics while it holds the lock.
+        self.stream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Connects to a replica, instead of an earlier attempt.
+    pub(crate) fn connect(&self, attempt: u64, address: SocketAddr) {
+        let (reports, outgoing) = mpsc::channel(MAX_REPORTS);
+        let this = self.clone();
+        let task = tokio::spawn(async move {
+            let reason = match this.open(address).await {
+                Ok(following) => this.run(attempt, following, outgoing).await,
+                Err(reason) => reason,
             };
-            let (address, following) = following;
-            info!(%address, "connected to antrea-controller");
-            self.connected.send_replace(Some(address));
-            let since = Instant::now();
-            let reason = self.run_stream(address, following, &mut discovered).await;
-            self.connected.send_replace(None);
-            warn!(%address, reason, "disconnected from antrea-controller; the last policies stay enforced");
-            if since.elapsed() >= STABLE_AFTER {
-                backoff.reset();
-            } else {
-                // The stream broke soon: reconnect with a delay, since many agents may do the same.
-                let pause = tokio::time::sleep_until((Instant::now() + backoff.next_delay()).into());
-                tokio::select! {
-                    () = pause => {}
-                    () = self.run_without_controller() => return,
-                }
-            }
+            this.engine.send(Event::Controller(ControllerEvent::Disconnected { attempt, reason })).await;
+        });
+        let before = self.stream().replace(Stream { attempt, task: task.abort_handle(), reports });
+        if let Some(before) = before {
+            before.task.abort();
         }
     }
 
-    /// Connects to one of the replicas. Nodes start with different ones, which spreads them evenly.
-    async fn connect(
-        &self,
-        discovered: &mut watch::Receiver<Discovered>,
-        backoff: &mut Backoff,
-        has_snapshot: bool,
-    ) -> (SocketAddr, Following) {
-        loop {
-            let found = discovered.borrow_and_update().clone();
-            if found.is_deployed {
-                self.engine.send(Event::Policed).await;
-            } else if found.is_synced && !has_snapshot {
-                self.engine.send(Event::Unpoliced).await;
-            }
-            for address in found.addresses_for(&self.node) {
-                match self.connect_to(address, &found).await {
-                    Ok(following) => return (address, following),
-                    Err(error) if backoff.is_news() => warn!(error, "cannot connect to antrea-controller; retrying"),
-                    Err(error) => debug!(error, "cannot connect to antrea-controller; retrying"),
-                }
-            }
-            let wake = match found.addresses.is_empty() {
-                true => None,
-                false => Some(Instant::now() + backoff.next_delay()),
-            };
-            tokio::select! {
-                () = sleep_until(wake) => {}
-                changed = discovered.changed() => if changed.is_err() { std::future::pending().await },
-            }
+    pub(crate) fn disconnect(&self, reason: &str) {
+        debug!(reason, "ending the stream of antrea-controller");
+        if let Some(stream) = self.stream().take() {
+            stream.task.abort();
         }
     }
 
-    async fn connect_to(&self, address: SocketAddr, found: &Discovered) -> Result<Following, String> {
-        let Some(ca_bundle) = found.ca_bundle.clone() else {
+    async fn open(&self, address: SocketAddr) -> Result<Following, String> {
+        let Some(ca_bundle) = self.discovered.borrow().ca_bundle.clone() else {
             return Err(format!("ConfigMap {}/{}: data has no `ca.crt` yet", self.namespace, discovery::CONFIG_MAP));
         };
         let token = self.client.token().await.map_err(|error| error.to_string())?;
@@ -130,12 +107,8 @@ impl Control {
     }
 
     /// Receives batches and sends reports until the stream ends; returns the reason.
-    async fn run_stream(
-        &self,
-        address: SocketAddr,
-        mut following: Following,
-        discovered: &mut watch::Receiver<Discovered>,
-    ) -> String {
+    async fn run(&self, attempt: u64, mut following: Following, mut outgoing: mpsc::Receiver<Vec<Report>>) -> String {
+        self.engine.deliver(Event::Controller(ControllerEvent::Connected { attempt })).await;
         let reporter = following.reporter();
         let batches = async {
             loop {
@@ -143,98 +116,64 @@ impl Control {
                     Ok(batch) => batch,
                     Err(error) => return error.to_string(),
                 };
-                debug!(
-                    snapshot = batch.snapshot,
-                    changes = batch.changes.len(),
-                    "received a batch from antrea-controller"
-                );
-                if let Err(error) = self.engine.enforce(batch).await {
-                    return error.to_string();
-                }
-                self.snapshot_file.changed();
+                let (snapshot, changes) = (batch.snapshot, batch.changes.len());
+                debug!(snapshot, changes, "received a batch from antrea-controller");
+                // The next batch is read when this one is taken: the controller merges changes meanwhile.
+                self.engine.deliver(Event::Controller(ControllerEvent::Batch { attempt, batch })).await;
             }
         };
-        let replaced = async {
-            let gone =
-                |discovered: &Discovered| !discovered.addresses.is_empty() && !discovered.addresses.contains(&address);
-            let waited = discovered.wait_for(gone).await.map(|_| ());
-            match waited {
-                Ok(()) => "its address is no longer a ready endpoint of its Service".to_owned(),
-                Err(_) => std::future::pending().await,
+        let reports = async {
+            while let Some(reports) = outgoing.recv().await {
+                if let Err(error) = reporter.report(reports).await {
+                    return error.to_string();
+                }
             }
+            std::future::pending().await
         };
         tokio::select! {
             reason = batches => reason,
-            reason = self.report(reporter) => reason,
-            reason = replaced => reason,
+            reason = reports => reason,
         }
     }
 
-    /// Sends the status of all policies, and then changes; returns why it ended.
-    async fn report(&self, reporter: Reporter) -> String {
-        let mut progress = self.engine.progress();
-        let mut sent: BTreeMap<ObjectName, Report> = BTreeMap::new();
-        let mut reported = 0;
-        loop {
-            if progress.wait_for(|progress| progress.enforced != reported).await.is_err() {
-                return stopped();
-            }
-            // The brain may be ahead of the switch.
-            let query = |brain: &node::Brain| (brain.policy_version(), brain.reports());
-            let Ok((version, reports)) = self.engine.query(query).await else { return stopped() };
-            let enforced = progress.wait_for(|progress| progress.enforced >= version).await.map(|now| now.enforced);
-            match enforced {
-                Ok(enforced) if enforced == version => reported = version,
-                Ok(_) => continue,
-                Err(_) => return stopped(),
-            }
-            let now: BTreeMap<ObjectName, Report> =
-                reports.into_iter().map(|report| (report.policy.clone(), report)).collect();
-            let news = now.iter().filter(|(policy, report)| sent.get(*policy) != Some(*report));
-            let news: Vec<Report> = news.map(|(_, report)| report.clone()).collect();
-            if let Err(error) = reporter.report(news).await {
-                return error.to_string();
-            }
-            sent = now;
-            tokio::time::sleep_until((Instant::now() + REPORT_INTERVAL).into()).await;
+    pub(crate) fn report(&self, reports: Vec<Report>) {
+        let mut stream = self.stream();
+        let Some(current) = &*stream else { return };
+        if current.reports.try_send(reports).is_err() {
+            let (attempt, engine) = (current.attempt, self.engine.clone());
+            current.task.abort();
+            *stream = None;
+            let reason = "it does not take reports".to_owned();
+            tokio::spawn(async move {
+                engine.send(Event::Controller(ControllerEvent::Disconnected { attempt, reason })).await;
+            });
         }
     }
 
-    /// During an outage: evaluates policies for waiting Pods. Ends only when the agent stops.
-    async fn run_without_controller(&self) {
-        tokio::time::sleep_until((Instant::now() + EVALUATE_AFTER).into()).await;
-        let mut progress = self.engine.progress();
-        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
-        loop {
-            if progress.wait_for(|progress| progress.held > 0 && progress.ready).await.is_err() {
-                return;
-            }
-            let held = |brain: &node::Brain| brain.held().cloned().collect::<Vec<_>>();
-            let Ok(held) = self.engine.query(held).await else { return };
-            for interface in held {
-                let pod = &interface.pod;
-                let reason = match self.evaluate_locally(&interface).await {
-                    Ok(Some(policies)) => {
-                        warn!(%pod, policies, "antrea-controller is not available; enforcing the policies of the Pod's namespace");
-                        continue;
-                    }
-                    Ok(None) => "the Kubernetes API has no such Pod".to_owned(),
-                    Err(error) => error.to_string(),
-                };
-                if backoff.is_news() {
-                    warn!(%pod, reason, "antrea-controller is not available; the Pod waits for its policies");
-                }
-            }
-            tokio::time::sleep_until((Instant::now() + backoff.next_delay()).into()).await;
-        }
+    pub(crate) fn restore_snapshot(&self) {
+        let (file, engine) = (self.snapshot_file.clone(), self.engine.clone());
+        tokio::spawn(async move {
+            engine.send(Event::Controller(ControllerEvent::Restored(file.load().await))).await;
+        });
     }
 
-    /// Evaluates the policies of a waiting Pod's namespace. Returns their number, or `None` if the Pod does not exist.
-    async fn evaluate_locally(&self, interface: &Interface) -> Result<Option<usize>, RequestError> {
-        let pod = &interface.pod;
+    pub(crate) fn save_snapshot(&self) {
+        self.snapshot_file.changed();
+    }
+
+    pub(crate) fn read_policies(&self, pod: ObjectName, uid: String) {
+        let this = self.clone();
+        tokio::spawn(async move {
+            let outcome = this.read(&pod, uid).await;
+            this.engine.send(Event::Controller(ControllerEvent::ReadPolicies { pod, outcome })).await;
+        });
+    }
+
+    /// Reads a waiting Pod and the policies of its namespace.
+    async fn read(&self, pod: &ObjectName, uid: String) -> Result<(Waiting, Vec<NetworkPolicy>), String> {
         let waiting = match self.client.get::<Pod>(pod).await {
             Ok(Some(object)) => Waiting::Read(Box::new(object)),
-            Ok(None) => return Ok(None),
+            Ok(None) => return Err("the Kubernetes API has no such Pod".to_owned()),
             Err(error) if error.is_forbidden() => {
                 if !self.forbidden_logged.swap(true, Ordering::Relaxed) {
                     warn!(
@@ -242,43 +181,23 @@ impl Control {
                          Pod isolates it: the agent has no permission to read Pods; deploy/kubernetes/read-pods.yml grants it"
                     );
                 }
-                Waiting::Unread { pod: pod.clone(), uid: interface.uid.clone() }
+                Waiting::Unread { pod: pod.clone(), uid }
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.to_string()),
         };
-        let policies = self.client.all::<NetworkPolicy>(&pod.namespace).await?;
-        let count = policies.len();
-        self.engine.evaluate_locally(waiting, policies).await;
-        self.snapshot_file.changed();
-        Ok(Some(count))
+        let policies = self.client.all::<NetworkPolicy>(&pod.namespace).await.map_err(|error| error.to_string())?;
+        Ok((waiting, policies))
     }
 }
 
-/// After a start without a controller, enforces the snapshot on disk.
-async fn restore_last_snapshot(engine: Engine, snapshot_file: SnapshotFile) {
-    let mut progress = engine.progress();
-    let received = progress.wait_for(|progress| progress.enforced > 0);
-    if tokio::time::timeout(RESTORE_AFTER, received).await.is_ok() {
-        return;
-    }
-    if let Some(batch) = snapshot_file.load().await {
-        info!(
-            changes = batch.changes.len(),
-            "antrea-controller is not available; enforcing the policy snapshot on disk"
-        );
-        if let Err(error) = engine.enforce_restored(batch).await {
-            warn!(%error, "cannot enforce the policy snapshot on disk");
+/// Passes what is discovered to the brain, until the agent stops.
+async fn announce(mut discovered: watch::Receiver<Discovered>, engine: Engine, has_snapshot: bool) {
+    loop {
+        let Discovered { is_synced, is_deployed, addresses, .. } = discovered.borrow_and_update().clone();
+        let discovery = Discovery { is_synced, is_deployed, has_snapshot, addresses };
+        engine.send(Event::Controller(ControllerEvent::Discovered(discovery))).await;
+        if discovered.changed().await.is_err() {
+            return;
         }
-    }
-}
-
-fn stopped() -> String {
-    crate::engine::Stopped.to_string()
-}
-
-async fn sleep_until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment.into()).await,
-        None => std::future::pending().await,
     }
 }

@@ -1,56 +1,55 @@
-//! Owns the brain: passes events to it, and reconciles the switch with the desired flows and groups.
+//! Runs the brain: passes events to it, carries out its effects, and wakes it up in time.
+//!
+//! One task changes the brain. Others send events to it, and read the brain beside it: also while a bundle is committed, which only
+//! reads.
+
+mod recorder;
+
+pub(crate) use recorder::Recorder;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use delta::{Failure, Message, Rejected};
-use node::{Brain, Event, Owner};
-use openflow::flow::FlowRequest;
-use ovs::backoff::Backoff;
+use delta::Message;
+use node::{Brain, CommitError, Effect, Event, Level, SwitchEvent};
+use openflow::flow::{Flow, FlowRequest};
 use ovs::switch::{BundleError, Events, RequestError, Switch};
-use policy::{OutOfStep, Waiting};
 use telemetry::metrics::Histogram;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{RwLock, mpsc, oneshot, watch};
 use tracing::{debug, info, warn};
-use types::control::Batch;
-use types::network_policy::NetworkPolicy;
 
-/// Capacity of the command queue; senders wait when it is full.
+use crate::cni::Cni;
+use crate::control::Control;
+
+/// Capacity of the event queue; senders wait when it is full.
 const QUEUE: usize = 1024;
-/// Maximum number of commands that are handled before the next commit.
+/// Maximum number of events that are handled together.
 const BATCH: usize = 4096;
+/// Maximum number of listed flows or groups in one event.
+const LISTED: usize = 256;
+/// A task that handles one step for longer than this is not alive.
+const STEP_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Commands for the engine's task.
+/// An event with its sender, or a question to the task.
+#[expect(clippy::large_enum_variant, reason = "nearly all commands are events")]
 enum Command {
-    Event(Event),
-    /// Reply when all flows and groups of an owner are in the switch.
-    Installed(Owner, oneshot::Sender<Result<(), String>>),
-    /// Enforce a batch. One from disk (`restored`) is ignored if the brain already has policies.
-    Enforce {
-        batch: Batch,
-        restored: bool,
-        sender: oneshot::Sender<Result<(), OutOfStep>>,
-    },
-    /// Without a controller: evaluate the policies of a waiting Pod's namespace.
-    EvaluateLocally(Waiting, Vec<NetworkPolicy>),
-    /// Run a closure on the brain.
-    Query(Box<dyn FnOnce(&Brain) + Send>),
+    /// Handle an event, and reply when that is done.
+    Event(Event, Option<oneshot::Sender<()>>),
+    /// Reply when everything that is desired now is in the switch.
+    Settled(oneshot::Sender<()>),
 }
 
-/// State of the engine that other tasks wait for.
+/// Versions of desired state, which other tasks wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Progress {
-    /// Version of the desired host state.
     pub(crate) host_version: u64,
+    pub(crate) database_version: u64,
     /// Every source has finished its initial sync, and the switch has been listed: Pods can be attached.
     pub(crate) ready: bool,
-    /// Version of the policies whose flows are in the switch.
-    pub(crate) enforced: u64,
-    /// Number of Pods that wait for their policies.
-    pub(crate) held: usize,
-    /// Versions of the desired state of Services.
+    /// No veth is being deleted, and no address is being released.
+    pub(crate) idle: bool,
     pub(crate) services: node::Versions,
 }
 
@@ -80,300 +79,332 @@ impl Default for Counters {
 pub(crate) struct Engine {
     commands: mpsc::Sender<Command>,
     progress: watch::Receiver<Progress>,
+    brain: Arc<RwLock<Brain>>,
+    /// When the current step began, in milliseconds since `started`; 0 between steps.
+    busy_since: Arc<AtomicU64>,
+    started: Instant,
 }
 
-/// The engine's task has ended, since the agent is stopping.
-#[derive(Debug, thiserror::Error)]
-#[error("the agent is stopping")]
-pub(crate) struct Stopped;
+/// The engine before its task runs: the tasks for effects need a handle first.
+pub(crate) struct Worker {
+    brain: Arc<RwLock<Brain>>,
+    queue: mpsc::Receiver<Command>,
+    progress: watch::Sender<Progress>,
+    busy_since: Arc<AtomicU64>,
+    started: Instant,
+}
 
 impl Engine {
-    pub(crate) fn start(brain: Brain, switch: Switch, events: Events, counters: Arc<Counters>) -> Self {
+    pub(crate) fn new(brain: Brain) -> (Self, Worker) {
         let (commands, queue) = mpsc::channel(QUEUE);
         let (sender, progress) = watch::channel(Progress::default());
-        let worker = Worker {
-            brain,
-            switch,
-            queue,
-            progress: sender,
-            counters,
-            changed: false,
-            logged: BTreeSet::new(),
-            waiters: Vec::new(),
-            enforced: 0,
-            backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(5)),
-            retry_at: None,
-        };
-        tokio::spawn(worker.run(events));
-        Self { commands, progress }
+        let (brain, busy_since, started) = (Arc::new(RwLock::new(brain)), Arc::default(), Instant::now());
+        let engine =
+            Self { commands, progress, brain: Arc::clone(&brain), busy_since: Arc::clone(&busy_since), started };
+        (engine, Worker { brain, queue, progress: sender, busy_since, started })
     }
 
     /// Queues an event for the brain.
     pub(crate) async fn send(&self, event: Event) {
         // Fails only when the agent is stopping.
-        let _ = self.commands.send(Command::Event(event)).await;
+        let _ = self.commands.send(Command::Event(event, None)).await;
     }
 
-    /// Enforces a batch from the controller.
-    pub(crate) async fn enforce(&self, batch: Batch) -> Result<(), OutOfStep> {
-        self.send_policies(batch, false).await
+    /// Queues an event from a thread that may block.
+    pub(crate) fn send_blocking(&self, event: Event) {
+        let _ = self.commands.blocking_send(Command::Event(event, None));
     }
 
-    /// Enforces a snapshot from disk, unless the controller has already sent a batch.
-    pub(crate) async fn enforce_restored(&self, batch: Batch) -> Result<(), OutOfStep> {
-        self.send_policies(batch, true).await
-    }
-
-    async fn send_policies(&self, batch: Batch, restored: bool) -> Result<(), OutOfStep> {
+    /// Queues an event, and waits until the brain has handled it.
+    pub(crate) async fn deliver(&self, event: Event) {
         let (sender, receiver) = oneshot::channel();
-        let _ = self.commands.send(Command::Enforce { batch, restored, sender }).await;
-        // Fails only when the agent is stopping.
-        receiver.await.unwrap_or(Ok(()))
+        let _ = self.commands.send(Command::Event(event, Some(sender))).await;
+        let _ = receiver.await;
     }
 
-    /// Without a controller: evaluates the policies of a waiting Pod's namespace.
-    pub(crate) async fn evaluate_locally(&self, pod: Waiting, policies: Vec<NetworkPolicy>) {
-        let _ = self.commands.send(Command::EvaluateLocally(pod, policies)).await;
-    }
-
-    /// Waits until all flows and groups of an owner are in the switch; fails if the switch rejected one.
-    pub(crate) async fn installed(&self, owner: Owner) -> Result<(), String> {
+    /// Waits until everything that is desired now is in the switch, but for what it rejects.
+    pub(crate) async fn settled(&self) {
         let (sender, receiver) = oneshot::channel();
-        let _ = self.commands.send(Command::Installed(owner, sender)).await;
-        receiver.await.unwrap_or_else(|_| Err(Stopped.to_string()))
+        let _ = self.commands.send(Command::Settled(sender)).await;
+        let _ = receiver.await;
     }
 
-    /// Runs a closure on the brain, and returns its result.
-    pub(crate) async fn query<R: Send + 'static>(
-        &self,
-        query: impl FnOnce(&Brain) -> R + Send + 'static,
-    ) -> Result<R, Stopped> {
-        let (sender, receiver) = oneshot::channel();
-        let query = Box::new(move |brain: &Brain| _ = sender.send(query(brain)));
-        let _ = self.commands.send(Command::Query(query)).await;
-        receiver.await.map_err(|_| Stopped)
+    /// Reads the brain beside its task; a step that is running ends first.
+    pub(crate) async fn read<R>(&self, read: impl FnOnce(&Brain) -> R) -> R {
+        read(&*self.brain.read().await)
     }
 
     /// The engine's state, to be read or waited for.
     pub(crate) fn progress(&self) -> watch::Receiver<Progress> {
         self.progress.clone()
     }
+
+    /// Why the engine's task does not work any more.
+    pub(crate) fn liveness(&self) -> Result<(), String> {
+        if self.commands.is_closed() {
+            return Err("the task of the brain has ended".to_owned());
+        }
+        let began = self.busy_since.load(Ordering::Relaxed);
+        let busy = self.started.elapsed().saturating_sub(Duration::from_millis(began));
+        if began > 0 && busy > STEP_TIMEOUT {
+            return Err(format!("the brain handles an event for {} s", busy.as_secs()));
+        }
+        Ok(())
+    }
 }
 
-struct Worker {
-    brain: Brain,
-    switch: Switch,
-    queue: mpsc::Receiver<Command>,
-    progress: watch::Sender<Progress>,
-    counters: Arc<Counters>,
-    /// Whether the brain has changed since its problems were last logged.
-    changed: bool,
-    /// The problems that have been logged.
-    logged: BTreeSet<String>,
-    /// Callers that wait in [`Engine::installed`].
-    waiters: Vec<(Owner, oneshot::Sender<Result<(), String>>)>,
-    /// Version of the policies whose flows are in the switch.
-    enforced: u64,
-    backoff: Backoff,
-    retry_at: Option<Instant>,
+/// What carries out the effects of the brain.
+pub(crate) struct Rim {
+    pub(crate) switch: Switch,
+    pub(crate) control: Control,
+    pub(crate) cni: Cni,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) recorder: Option<Recorder>,
 }
 
 impl Worker {
+    /// Starts the task, which runs until the agent stops.
+    pub(crate) fn start(self, rim: Rim, events: Events) {
+        let Self { brain, queue, progress, busy_since, started } = self;
+        let task =
+            Task { brain, rim, queue, progress, busy_since, started, logged: BTreeSet::new(), settling: Vec::new() };
+        tokio::spawn(task.run(events));
+    }
+}
+
+struct Task {
+    brain: Arc<RwLock<Brain>>,
+    rim: Rim,
+    queue: mpsc::Receiver<Command>,
+    progress: watch::Sender<Progress>,
+    busy_since: Arc<AtomicU64>,
+    started: Instant,
+    /// The problems that have been logged.
+    logged: BTreeSet<String>,
+    /// Callers that wait in [`Engine::settled`].
+    settling: Vec<oneshot::Sender<()>>,
+}
+
+impl Task {
     async fn run(mut self, mut events: Events) {
-        let mut connected = false;
         loop {
-            if connected && self.retry_at.is_none_or(|at| at <= Instant::now()) {
-                self.retry_at = None;
-                self.converge().await;
-            }
-            self.report();
+            let wake_at = self.brain.read().await.wake_at().map(|at| self.started + at);
             tokio::select! {
                 command = self.queue.recv() => {
                     let Some(command) = command else { return };
                     let more = std::iter::from_fn(|| self.queue.try_recv().ok()).take(BATCH - 1);
-                    let commands = std::iter::once(command).chain(more).collect();
-                    self.commands(commands);
-                    if std::mem::take(&mut self.changed) {
-                        self.log_problems();
-                    }
+                    let commands: Vec<Command> = std::iter::once(command).chain(more).collect();
+                    self.commands(commands).await;
                 }
                 event = events.next() => match event {
-                    Some(ovs::switch::Event::Up { epoch, .. }) => {
-                        info!(epoch, "connected to the switch");
-                        connected = true;
-                        self.resync_after_reconnect();
-                    }
-                    Some(ovs::switch::Event::Down { reason }) => {
-                        warn!(reason, "lost the connection to the switch; reconnecting");
-                        connected = false;
-                    }
-                    // The agent sends no request whose reply arrives as an event.
-                    Some(ovs::switch::Event::Message(_) | ovs::switch::Event::Missed) => {}
+                    Some(event) => self.steps(switch_event(event)).await,
                     None => return,
                 },
-                () = sleep_until(self.retry_at) => {}
+                () = sleep_until(wake_at) => self.steps(vec![Event::Tick]).await,
             }
         }
     }
 
-    /// Carries out commands that arrived together. Events are handled in groups, up to the next command of another kind.
-    fn commands(&mut self, commands: Vec<Command>) {
-        let mut events = Vec::new();
+    /// Handles commands that arrived together in one step.
+    async fn commands(&mut self, commands: Vec<Command>) {
+        let (mut events, mut delivered) = (Vec::new(), Vec::new());
         for command in commands {
-            if !matches!(command, Command::Event(_)) {
-                self.brain.handle_all(events.drain(..));
-            }
-            self.changed |= !matches!(command, Command::Installed(..) | Command::Query(_));
             match command {
-                Command::Event(event) => events.push(event),
-                Command::Installed(owner, sender) => self.waiters.push((owner, sender)),
-                Command::Enforce { batch, restored, sender } => {
-                    let known = self.brain.policy_version() > 0;
-                    let outcome = if restored && known { Ok(()) } else { self.brain.enforce(&batch) };
-                    let _ = sender.send(outcome);
+                Command::Event(event, done) => {
+                    events.push(event);
+                    delivered.extend(done);
                 }
-                Command::EvaluateLocally(pod, policies) => self.brain.presume(pod, &policies),
-                Command::Query(query) => query(&self.brain),
+                Command::Settled(done) => self.settling.push(done),
             }
         }
-        self.brain.handle_all(events);
-    }
-
-    /// After a reconnect the switch may be another one, with any flows: list it again.
-    fn resync_after_reconnect(&mut self) {
-        self.brain.switch().begin_resync();
-        self.brain.switch().retry();
-        self.backoff.reset();
-        self.retry_at = None;
-    }
-
-    /// Lists the switch if a resync is due, and commits the difference to the desired state.
-    async fn converge(&mut self) {
-        if self.brain.switch().needs_resync() {
-            self.brain.switch().begin_resync();
-            if let Err(error) = self.list().await {
-                return self.try_later("list flows and groups", &error);
-            }
-            self.brain.end_resync();
+        self.steps(events).await;
+        for done in delivered {
+            // Fails if the sender no longer waits.
+            let _ = done.send(());
         }
-        while let Some(patch) = self.brain.switch().patch() {
-            let started = Instant::now();
-            let state = self.brain.switch();
-            let is_delete = |message: &Message<'_>| matches!(message, Message::FlowDelete(_) | Message::GroupDelete(_));
-            let deleted = state.messages(&patch).filter(is_delete).count() as u64;
-            let added = patch.len() as u64 - deleted;
-            let result = self.switch.commit(state.messages(&patch)).await;
-            let took = started.elapsed();
-            match result {
-                Ok(()) => {
-                    self.brain.switch().committed(patch);
-                    self.counters.added.fetch_add(added, Ordering::Relaxed);
-                    self.counters.deleted.fetch_add(deleted, Ordering::Relaxed);
-                    self.counters.took.observe(took);
-                    debug!(added, deleted, ?took, "committed a bundle");
-                    self.backoff.reset();
-                }
-                Err(error) => {
-                    let failure = failure(&error);
-                    let rejected = matches!(failure, Failure::Rejected(_));
-                    self.brain.switch().failed(patch, failure);
-                    if !rejected {
-                        return self.try_later("commit a bundle", &error);
-                    }
-                    self.counters.rejected.fetch_add(1, Ordering::Relaxed);
-                    warn!(%error, "the switch rejected a flow or group; continuing without it");
+    }
+
+    /// Takes a step with events, and further steps with what the switch replies.
+    async fn steps(&mut self, events: Vec<Event>) {
+        let mut events = events;
+        loop {
+            let effects = self.step(events).await;
+            let mut replies = Vec::new();
+            for effect in effects {
+                match effect {
+                    Effect::List => replies.extend(self.list().await),
+                    Effect::Commit => replies.push(Event::Switch(SwitchEvent::Committed(self.commit().await))),
+                    effect => self.carry_out(effect),
                 }
             }
-        }
-        self.enforced = self.brain.policy_version();
-        self.answer();
-    }
-
-    async fn list(&mut self) -> Result<(), RequestError> {
-        let (mut groups, mut flows) = (0u64, 0u64);
-        let mut dump = self.switch.dump_groups().await?;
-        while let Some(group) = dump.next().await? {
-            groups += 1;
-            let _ = self.brain.switch().observe_group(group);
-        }
-        let mut dump = self.switch.dump_flows(FlowRequest::default()).await?;
-        while let Some(stats) = dump.next().await? {
-            flows += 1;
-            let _ = self.brain.observe_flow(&stats.flow);
-        }
-        info!(groups, flows, "listed flows and groups of the switch");
-        Ok(())
-    }
-
-    fn try_later(&mut self, what: &str, error: &dyn std::fmt::Display) {
-        let delay = self.backoff.next_delay();
-        if self.backoff.is_news() {
-            warn!(%error, ?delay, "cannot {what}; retrying");
-        } else {
-            debug!(%error, ?delay, "cannot {what}; retrying");
-        }
-        self.retry_at = Some(Instant::now() + delay);
-    }
-
-    /// Answers the callers of [`Engine::installed`] whose flows are in the switch.
-    fn answer(&mut self) {
-        if self.waiters.is_empty() {
-            return;
-        }
-        let rejections = self.brain.switch().rejections();
-        for (owner, sender) in std::mem::take(&mut self.waiters) {
-            if self.brain.is_held(&owner) {
-                if !sender.is_closed() {
-                    self.waiters.push((owner, sender));
-                }
-                continue;
+            if replies.is_empty() {
+                return;
             }
-            let rejected = rejections.iter().find(|rejection| rejection.owners.contains(&owner));
+            events = replies;
+        }
+    }
+
+    async fn step(&mut self, events: Vec<Event>) -> Vec<Effect> {
+        let now = self.started.elapsed();
+        self.busy_since.store(u64::try_from(now.as_millis()).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
+        if let Some(recorder) = &mut self.rim.recorder {
+            recorder.record(now, &events);
+        }
+        // The switch causes no problems, and lists of it are many events.
+        let affects_problems = events.iter().any(|event| !matches!(event, Event::Switch(_) | Event::Tick));
+        let mut brain = self.brain.write().await;
+        brain.step(now, events);
+        let effects = brain.take_effects();
+        let progress = Progress {
+            host_version: brain.host_version(),
+            database_version: brain.database_version(),
+            ready: brain.is_ready(),
+            idle: brain.is_idle(),
+            services: brain.service_versions(),
+        };
+        let problems = affects_problems.then(|| brain.problems());
+        if brain.is_settled() {
             // Fails if the caller no longer waits.
-            let _ = sender.send(match rejected {
-                Some(rejection) => Err(format!("the switch rejected {}: {}", rejection.subject, rejection.reason)),
-                None => Ok(()),
-            });
+            self.settling.drain(..).for_each(|waiting| _ = waiting.send(()));
+        }
+        drop(brain);
+        self.progress.send_if_modified(|before| std::mem::replace(before, progress) != progress);
+        if let Some(problems) = problems {
+            self.log_problems(&problems);
+        }
+        self.busy_since.store(0, Ordering::Relaxed);
+        effects
+    }
+
+    fn carry_out(&self, effect: Effect) {
+        match effect {
+            // Carried out by the caller, which waits for them.
+            Effect::List | Effect::Commit => {}
+            Effect::Log(notice) => match notice.level() {
+                Level::Warn => warn!("{notice}"),
+                Level::Info => info!("{notice}"),
+                Level::Debug => debug!("{notice}"),
+            },
+            Effect::Connect { attempt, address } => self.rim.control.connect(attempt, address),
+            Effect::Disconnect(reason) => self.rim.control.disconnect(&reason),
+            Effect::RestoreSnapshot => self.rim.control.restore_snapshot(),
+            Effect::SaveSnapshot => self.rim.control.save_snapshot(),
+            Effect::Report(reports) => self.rim.control.report(reports),
+            Effect::ReadPolicies { pod, uid } => self.rim.control.read_policies(pod, uid),
+            Effect::Allocate { call, id } => self.rim.cni.allocate(call, id),
+            Effect::CheckVeth { call, link } => self.rim.cni.check_veth(call, link),
+            Effect::CreateVeth { call, link } => self.rim.cni.create_veth(call, link),
+            Effect::PrepareAddresses { call, addresses } => self.rim.cni.prepare_addresses(call, addresses),
+            Effect::Announce(link) => self.rim.cni.announce(link),
+            Effect::DeleteVeth(name) => self.rim.cni.delete_veth(name),
+            Effect::Release { id, flush } => self.rim.cni.release(id, flush),
+            Effect::Reply { call, outcome } => self.rim.cni.reply(call, outcome),
+        }
+    }
+
+    /// Commits the brain's bundle. Meanwhile the brain can be read.
+    async fn commit(&self) -> Result<(), CommitError> {
+        let counters = &self.rim.counters;
+        let brain = self.brain.read().await;
+        let is_delete = |message: &Message<'_>| matches!(message, Message::FlowDelete(_) | Message::GroupDelete(_));
+        let (mut added, mut deleted) = (0, 0);
+        for message in brain.bundle() {
+            *(if is_delete(&message) { &mut deleted } else { &mut added }) += 1;
+        }
+        let started = Instant::now();
+        let outcome = self.rim.switch.commit(brain.bundle()).await.map_err(|error| commit_error(&error));
+        let took = started.elapsed();
+        match &outcome {
+            Ok(()) => {
+                counters.added.fetch_add(added, Ordering::Relaxed);
+                counters.deleted.fetch_add(deleted, Ordering::Relaxed);
+                counters.took.observe(took);
+                debug!(added, deleted, ?took, "committed a bundle");
+            }
+            Err(CommitError::Rejected { .. }) => _ = counters.rejected.fetch_add(1, Ordering::Relaxed),
+            Err(_) => {}
+        }
+        outcome
+    }
+
+    /// Passes the groups and flows of the switch to the brain in parts: together they may be large. Returns the last event.
+    async fn list(&mut self) -> Option<Event> {
+        let (groups, flows) = match self.list_all().await {
+            Ok(counts) => counts,
+            Err(error) => return Some(Event::Switch(SwitchEvent::Listed(Err(error.to_string())))),
+        };
+        info!(groups, flows, "listed flows and groups of the switch");
+        Some(Event::Switch(SwitchEvent::Listed(Ok(()))))
+    }
+
+    async fn list_all(&mut self) -> Result<(u64, u64), RequestError> {
+        let (mut listed_groups, mut listed_flows) = (0, 0);
+        let mut groups = Vec::new();
+        let mut dump = self.rim.switch.dump_groups().await?;
+        while let Some(group) = dump.next().await? {
+            listed_groups += 1;
+            groups.push(group);
+            if groups.len() == LISTED {
+                self.observe(SwitchEvent::Groups(std::mem::take(&mut groups))).await;
+            }
+        }
+        self.observe(SwitchEvent::Groups(groups)).await;
+        let mut flows: Vec<Flow> = Vec::new();
+        let mut dump = self.rim.switch.dump_flows(FlowRequest::default()).await?;
+        while let Some(stats) = dump.next().await? {
+            listed_flows += 1;
+            flows.push(stats.flow);
+            if flows.len() == LISTED {
+                self.observe(SwitchEvent::Flows(std::mem::take(&mut flows))).await;
+            }
+        }
+        self.observe(SwitchEvent::Flows(flows)).await;
+        Ok((listed_groups, listed_flows))
+    }
+
+    /// Passes a part of the list to the brain, which has no effect but those of time.
+    async fn observe(&mut self, part: SwitchEvent) {
+        for effect in self.step(vec![Event::Switch(part)]).await {
+            self.carry_out(effect);
         }
     }
 
     /// Logs each new problem once.
-    fn log_problems(&mut self) {
-        let problems: BTreeSet<String> = self.brain.problems().iter().map(ToString::to_string).collect();
+    fn log_problems(&mut self, problems: &[node::Problem]) {
+        let problems: BTreeSet<String> = problems.iter().map(ToString::to_string).collect();
         for problem in problems.difference(&self.logged) {
             warn!("{problem}");
         }
         self.logged = problems;
     }
+}
 
-    fn report(&mut self) {
-        let host_version = self.brain.host_version();
-        let ready = self.brain.is_synced() && !self.brain.switch().needs_resync();
-        let (enforced, held) = (self.enforced, self.brain.held().count());
-        let services = self.brain.service_versions();
-        self.progress.send_if_modified(|progress| {
-            let next = Progress { host_version, ready, enforced, held, services };
-            let changed = *progress != next;
-            *progress = next;
-            changed
-        });
+fn switch_event(event: ovs::switch::Event) -> Vec<Event> {
+    match event {
+        ovs::switch::Event::Up { epoch, .. } => {
+            info!(epoch, "connected to the switch");
+            vec![Event::Switch(SwitchEvent::Up(epoch))]
+        }
+        ovs::switch::Event::Down { reason } => {
+            warn!(reason, "lost the connection to the switch; reconnecting");
+            vec![Event::Switch(SwitchEvent::Down)]
+        }
+        // The agent sends no request whose reply arrives as an event.
+        ovs::switch::Event::Message(_) | ovs::switch::Event::Missed => Vec::new(),
     }
 }
 
-fn failure(error: &BundleError) -> Failure {
+fn commit_error(error: &BundleError) -> CommitError {
     match error {
-        BundleError::Disconnected(_) | BundleError::Refused(_) => Failure::NotCommitted,
-        BundleError::OutcomeUnknown(_) => Failure::Unknown,
-        BundleError::Rejected { index, error } => {
-            Failure::Rejected(vec![Rejected { index: *index, reason: error.to_string() }])
-        }
-        BundleError::TooLong { index, error } => {
-            Failure::Rejected(vec![Rejected { index: *index, reason: error.to_string() }])
-        }
+        BundleError::Disconnected(_) | BundleError::Refused(_) => CommitError::NotCommitted(error.to_string()),
+        BundleError::OutcomeUnknown(_) => CommitError::OutcomeUnknown(error.to_string()),
+        BundleError::Rejected { index, error } => CommitError::Rejected { index: *index, reason: error.to_string() },
+        BundleError::TooLong { index, error } => CommitError::Rejected { index: *index, reason: error.to_string() },
     }
 }
 
-async fn sleep_until(moment: Option<Instant>) {
+/// Waits until a moment; for ever if there is none.
+pub(crate) async fn sleep_until(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment.into()).await,
         None => std::future::pending().await,

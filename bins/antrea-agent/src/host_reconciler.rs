@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use host::{Kernel, diff};
 use node::Brain;
-use ovs::backoff::Backoff;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
+use types::backoff::Backoff;
 use types::host::{Desired, Op};
 
 use crate::engine::Engine;
@@ -44,7 +44,7 @@ pub(crate) async fn run(engine: Engine, gateway: String, status: watch::Sender<H
         if due && version > 0 {
             // Read version and state together: the state may have changed since the reconciliation was due.
             let query = |brain: &Brain| (brain.host_version(), brain.host(), brain.is_synced());
-            let Ok((version, desired, sweep)) = engine.query(query).await else { return };
+            let (version, desired, sweep) = engine.read(query).await;
             match reconcile_once(kernel.take(), desired, sweep).await {
                 Ok(reconciled) => {
                     kernel = Some(reconciled.kernel);

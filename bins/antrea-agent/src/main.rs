@@ -8,16 +8,15 @@
 //!
 //! *Not here.* Decisions (crate `node`), and I/O with the kernel, the switch or a server (the rim crates).
 
-mod bridge;
 mod cni;
 mod config;
 mod conntrack;
 mod control;
 mod control_path;
+mod database;
 mod engine;
 mod host_reconciler;
 mod install_cni;
-mod ports;
 mod rest;
 mod run;
 mod services;

@@ -1,7 +1,6 @@
 //! The agent's API on loopback: health, metrics, and views of its state.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -37,24 +36,18 @@ pub(crate) struct Rest {
     pub(crate) database: watch::Receiver<Status>,
     /// Time of the last answer of the Kubernetes API.
     pub(crate) last_answer: watch::Receiver<Instant>,
-    /// Address of the connected controller.
-    pub(crate) controller: watch::Receiver<Option<SocketAddr>>,
 }
 
 impl Answers for Rest {
     async fn get(&self, path: &str, _query: &str) -> Option<Answer> {
         let answer = match path {
-            // The agent is alive if its engine answers.
-            "/healthz" | "/livez" => Answer::health(self.engine.query(|_| ()).await.map_err(|error| error.to_string())),
+            "/healthz" | "/livez" => Answer::health(self.engine.liveness()),
             "/readyz" => Answer::health(self.readiness().await),
             "/metrics" if self.has_metrics => Answer::metrics(self.metrics().await),
-            "/v1/agentinfo" => {
-                let controller = *self.controller.borrow();
-                self.view(move |brain| agent_info(brain, controller)).await?
-            }
-            "/v1/networkpolicies" => self.view(network_policies).await?,
-            "/v1/podinterfaces" => self.view(pod_interfaces).await?,
-            "/v1/ovsflows" => self.view(flows).await?,
+            "/v1/agentinfo" => self.view(agent_info).await,
+            "/v1/networkpolicies" => self.view(network_policies).await,
+            "/v1/podinterfaces" => self.view(pod_interfaces).await,
+            "/v1/ovsflows" => self.view(flows).await,
             _ => return None,
         };
         Some(answer)
@@ -62,9 +55,9 @@ impl Answers for Rest {
 }
 
 impl Rest {
-    async fn view(&self, query: impl FnOnce(&Brain) -> Value + Send + 'static) -> Option<Answer> {
-        let value = self.engine.query(query).await.ok()?;
-        Some(Answer::json(format!("{value:#}\n")))
+    async fn view(&self, read: impl FnOnce(&Brain) -> Value) -> Answer {
+        let value = self.engine.read(read).await;
+        Answer::json(format!("{value:#}\n"))
     }
 
     async fn readiness(&self) -> Result<(), String> {
@@ -74,9 +67,8 @@ impl Rest {
         if self.engine.progress().borrow().ready {
             return self.host_readiness();
         }
-        let missing =
-            self.engine.query(|brain| brain.unsynced().map(|source| format!("{source:?}")).collect::<Vec<_>>()).await;
-        match missing.map_err(|error| error.to_string())?.as_slice() {
+        let missing = |brain: &Brain| brain.unsynced().map(|source| format!("{source:?}")).collect::<Vec<_>>();
+        match self.engine.read(missing).await.as_slice() {
             [] => Err("waiting for ovs-vswitchd".to_owned()),
             missing => Err(format!("waiting for the initial sync of {}", missing.join(", "))),
         }
@@ -97,15 +89,15 @@ impl Rest {
     }
 
     async fn metrics(&self) -> String {
-        let read = self.engine.query(|brain| {
+        let read = |brain: &Brain| {
             let mut tables: BTreeMap<u8, u64> = BTreeMap::new();
             for flow in brain.desired_flows() {
                 *tables.entry(flow.table).or_default() += 1;
             }
             let policies = (brain.replica().policies().len(), brain.rule_counts());
             (brain.interfaces().count(), tables, brain.service_counts(), policies)
-        });
-        let (pods, tables, (services, endpoints), (policies, (ingress, egress))) = read.await.unwrap_or_default();
+        };
+        let (pods, tables, (services, endpoints), (policies, (ingress, egress))) = self.engine.read(read).await;
         let mut page = Page::default();
         page.number(Kind::Gauge, ("antrea_agent_local_pod_count", "Pods that are attached to this Node."), pods);
         let of = "NetworkPolicies that apply to Pods of this Node.";
@@ -181,7 +173,7 @@ impl Counters {
     }
 }
 
-fn agent_info(brain: &Brain, controller: Option<SocketAddr>) -> Value {
+fn agent_info(brain: &Brain) -> Value {
     let own = brain.own();
     let subnets: Vec<String> = own.families().map(|address| address.pod_cidr.to_string()).collect();
     let problems: Vec<String> = brain.problems().iter().map(ToString::to_string).collect();
@@ -199,7 +191,7 @@ fn agent_info(brain: &Brain, controller: Option<SocketAddr>) -> Value {
             "addressGroupNum": brain.replica().addresses().len(),
             "appliedToGroupNum": brain.replica().applied_to().len(),
         },
-        "controller": controller.map(|address| address.to_string()),
+        "controller": brain.controller().map(|address| address.to_string()),
         "podsThatWaitForPolicies": brain.held().map(|interface| interface.pod.to_string()).collect::<Vec<_>>(),
         "networkInfo": {"transportInterface": own.transport_device, "podMTU": own.mtu},
         "peers": peers.collect::<Vec<_>>(),

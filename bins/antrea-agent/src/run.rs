@@ -3,13 +3,14 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use host::ipam::{Pool, Range};
 use ipnet::IpNet;
 use k8s::{Client, Timeouts, WatchEvent, WatchFilter};
+use node::database::{BridgePorts, BridgeSpec, Tunnel};
 use node::{Brain, ControlPath, Own, local_addresses, node_addresses};
 use ovs::database::Database;
 use ovs::switch::Switch;
@@ -18,15 +19,14 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 use types::node::Node;
 
-use crate::bridge::{self, BridgeError, BridgePorts, BridgeSpec};
 use crate::cni::Cni;
 use crate::config::{self, Config, EncapMode};
 use crate::conntrack::{Conntrack, guard};
 use crate::control::{Control, SnapshotFile};
 use crate::control_path;
-use crate::engine::{Counters, Engine};
+use crate::database::{self, BridgeError, Reconciler};
+use crate::engine::{Counters, Engine, Rim};
 use crate::host_reconciler::{self, HostStatus};
-use crate::ports::Ports;
 use crate::rest::Rest;
 use crate::services::{self, ServiceTasks};
 use crate::sources;
@@ -149,19 +149,19 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     let spec = BridgeSpec {
         bridge: config.ovs_bridge.clone(),
         datapath: match datapath {
-            config::Datapath::System => "system",
-            config::Datapath::Netdev => "netdev",
+            config::Datapath::System => "system".to_owned(),
+            config::Datapath::Netdev => "netdev".to_owned(),
         },
         gateway: config.host_gateway.clone(),
         mtu,
-        tunnel: config.has_tunnel().then(|| bridge::Tunnel {
+        tunnel: config.has_tunnel().then(|| Tunnel {
             kind: config.tunnel_type.name().to_owned(),
             port: config.tunnel_port,
             checksum: config.tunnel_csum,
             local: transport.tunnel_source(),
         }),
     };
-    let bridge_ports = waiting_for("Open vSwitch", spec.apply(&database)).await?;
+    let bridge_ports = waiting_for("Open vSwitch", database::set_up(&spec, &database)).await?;
     info!(bridge = spec.bridge, datapath = spec.datapath, gateway = bridge_ports.gateway.0, "bridge is set up");
 
     let facts =
@@ -174,33 +174,24 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     let (switch, events) =
         Switch::start(ovs::switch::Config { packets: Some(inbox.sink()), ..ovs::switch::Config::new(socket) });
     let counters = Arc::new(Counters::default());
-    let brain = Brain::new(Own::clone(&own));
-    let engine = Engine::start(brain, switch.clone(), events, Arc::clone(&counters));
+    let (engine, worker) = Engine::new(Brain::new(Own::clone(&own)));
+    let conntrack = Conntrack::new(config.ovs_run_dir.clone(), own.datapath);
+    let cni = Cni::new(engine.clone(), pool, conntrack.clone(), &config.host_proc_path_prefix);
+    let snapshot_file = SnapshotFile::new(config.cni_socket.with_file_name(SNAPSHOT_DIR));
+    let control = Control::start(client.clone(), engine.clone(), name, namespace(), snapshot_file);
+    let rim =
+        Rim { switch: switch.clone(), control, cni: cni.clone(), counters: Arc::clone(&counters), recorder: None };
+    worker.start(rim, events);
+
     let (status, host_status) = watch::channel(HostStatus::default());
     let tasks = ServiceTasks { config, own: &own, switch, inbox, host_status: host_status.clone() };
     services::start(&engine, tasks);
-    let ports = Ports::new(Arc::clone(&database), &config.ovs_bridge);
     let last_answer = sources::follow(&client, &engine);
-    let bridge_repairs = Arc::new(AtomicU64::new(0));
-    tokio::spawn(ports.clone().follow(engine.clone(), Arc::clone(&bridge_repairs)));
     tokio::spawn(host_reconciler::run(engine.clone(), config.host_gateway.clone(), status));
-
-    let conntrack = Conntrack::new(config.ovs_run_dir.clone(), own.datapath);
     let (tables, tracked) = watch::channel(guard::Tables::default());
-    tokio::spawn(guard::run(engine.clone(), conntrack.clone(), Arc::clone(&own), tables));
+    tokio::spawn(guard::run(engine.clone(), conntrack, Arc::clone(&own), tables));
 
-    let (connected, controller) = watch::channel(None);
-    let control = Control {
-        client,
-        engine: engine.clone(),
-        node: name.to_owned(),
-        namespace: namespace(),
-        snapshot_file: SnapshotFile::new(config.cni_socket.with_file_name(SNAPSHOT_DIR)),
-        connected,
-        forbidden_logged: AtomicBool::new(false),
-    };
-    tokio::spawn(control.run());
-
+    let bridge_repairs = Arc::new(AtomicU64::new(0));
     let token = config.cni_socket.with_file_name(TOKEN_FILE);
     let server = telemetry::server::Server::bind(config.api_port, &token).await?;
     tokio::spawn(server.serve(Rest {
@@ -212,13 +203,12 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
         tracked,
         bridge_repairs: Arc::clone(&bridge_repairs),
         database: database.status(),
-        controller,
     }));
 
-    let cni = Cni::new(own, engine.clone(), ports, pool, conntrack, &config.host_proc_path_prefix);
     let listener = api::cni::Listener::bind(&config.cni_socket)?;
-    let bridge = async move { spec.reconcile(&database, bridge_ports, &bridge_repairs).await };
-    Ok(Started { listener, cni, engine, host_status, bridge: Box::pin(bridge) })
+    let reconciler =
+        Reconciler { spec, database, engine: engine.clone(), ports: bridge_ports, repairs: bridge_repairs };
+    Ok(Started { listener, cni, engine, host_status, bridge: Box::pin(reconciler.run()) })
 }
 
 /// Waits until Pods can be attached, and then accepts CNI calls.
@@ -230,7 +220,7 @@ async fn open(cni: &Cni, engine: &Engine, mut host_status: watch::Receiver<HostS
     if let Err(error) = cni.collect_garbage().await {
         warn!(%error, "cannot clean up after earlier CNI calls; the agent tries again at its next start");
     }
-    cni.open();
+    cni.open().await;
     Ok(())
 }
 
@@ -340,7 +330,7 @@ async fn ready(engine: &Engine) -> Result<()> {
             Ok(Ok(_)) => return Ok(()),
             Ok(Err(_)) => bail!("the agent is stopping"),
             Err(_) => {
-                let missing = engine.query(|brain| brain.unsynced().collect::<Vec<_>>()).await?;
+                let missing = engine.read(|brain| brain.unsynced().collect::<Vec<_>>()).await;
                 if missing != logged {
                     warn!(?missing, "not ready for Pods: waiting for the switch and for the initial sync of sources");
                     logged = missing;

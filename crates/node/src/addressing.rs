@@ -5,13 +5,14 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use pipeline::model::{Address, Datapath, Families, Features, Gateway, Mode, Node};
+use serde::{Deserialize, Serialize};
 use types::InvalidField;
 use types::node::TRANSPORT_ADDRESSES;
 
 use crate::underlay::ControlPath;
 
 /// This Node, as determined at start: it does not change while the agent runs.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Own {
     /// Name of the Node object.
     pub name: String,

@@ -1,6 +1,9 @@
 //! Computes desired state from events.
 
+mod controller;
+mod convergence;
 mod enforcement;
+mod pods;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,13 +20,17 @@ use types::node::{Node, TRANSPORT_ADDRESSES};
 use types::{InvalidField, ObjectName};
 
 use crate::addressing::{Own, local_addresses};
-use crate::event::{Change, Event, Interface, Source};
+use crate::attachments::Attachments;
+use crate::controller_link::ControllerLink;
+use crate::effect::{Effect, Notice};
+use crate::event::{Change, Event, Interface, Source, Time};
 use crate::host;
 use crate::owner::{Owner, ServiceKey};
 use crate::peers::{ControlEndpoints, PeerNode, Survey, survey};
 use crate::policies::Policies;
 use crate::services::{Catalogue, Connections, RenderContext, Versions};
 use crate::underlay::Underlay;
+use convergence::Convergence;
 
 /// Well-known label with the Node's zone.
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
@@ -93,11 +100,17 @@ pub struct Brain {
     /// Pods that were attached, moved or detached while the policies were incomplete.
     moved: BTreeSet<ObjectName>,
     /// There is no controller in this cluster.
-    unpoliced: bool,
+    without_controller: bool,
     services: Catalogue,
     switch: State<Owner>,
     /// Increases with every change of the host's desired state.
     host_version: u64,
+    convergence: Convergence,
+    controller: ControllerLink,
+    attachments: Attachments,
+    effects: Vec<Effect>,
+    /// Time of the last step.
+    now: Time,
 }
 
 impl Brain {
@@ -107,6 +120,7 @@ impl Brain {
         let mut switch = State::new(is_learned);
         switch.set_flows(&Owner::Node, pipeline.base());
         let underlay = Underlay::of(&own);
+        let controller = ControllerLink::new(&own.name);
         Self {
             own,
             pipeline,
@@ -121,21 +135,21 @@ impl Brain {
             policies: Policies::new(),
             policy_version: 0,
             moved: BTreeSet::new(),
-            unpoliced: false,
+            without_controller: false,
             services: Catalogue::default(),
             switch,
             host_version: 1,
+            convergence: Convergence::default(),
+            controller,
+            attachments: Attachments::default(),
+            effects: Vec::new(),
+            now: Time::ZERO,
         }
     }
 
     /// This Node's configuration and addresses.
     pub fn own(&self) -> &Own {
         &self.own
-    }
-
-    /// Desired and known state of the switch.
-    pub fn switch(&mut self) -> &mut State<Owner> {
-        &mut self.switch
     }
 
     /// The flows that the switch should have.
@@ -230,14 +244,41 @@ impl Brain {
             .collect()
     }
 
-    /// Updates all state for an event.
-    pub fn handle(&mut self, event: Event) {
+    /// Handles events that arrived together, and what is due at this time. A Service is rendered once, however many of its
+    /// EndpointSlices have changed: rendering takes as long as the Service has endpoints.
+    pub fn step(&mut self, now: Time, events: impl IntoIterator<Item = Event>) {
+        self.now = now;
+        self.handle_all(events);
+        loop {
+            self.converge(now);
+            if !self.advance_attachments(now) {
+                break;
+            }
+        }
+        self.advance_controller(now);
+    }
+
+    /// The requests to the rim since the last call.
+    pub fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// When the next step is due, even without an event ([`Event::Tick`]).
+    pub fn wake_at(&self) -> Option<Time> {
+        let due = [self.convergence.wake_at(), self.controller_wake_at(), self.attachments.wake_at()];
+        // What was due and has not happened waits for an event.
+        due.into_iter().flatten().filter(|at| *at > self.now).min()
+    }
+
+    fn log(&mut self, notice: Notice) {
+        self.effects.push(Effect::Log(notice));
+    }
+
+    fn handle(&mut self, event: Event) {
         self.handle_all([event]);
     }
 
-    /// Updates all state for events that arrived together. A Service is rendered once, however many of its EndpointSlices have
-    /// changed: rendering takes as long as the Service has endpoints.
-    pub fn handle_all(&mut self, events: impl IntoIterator<Item = Event>) {
+    fn handle_all(&mut self, events: impl IntoIterator<Item = Event>) {
         let mut changed = BTreeSet::new();
         for event in events {
             if !matches!(event, Event::Service(_) | Event::EndpointSlice(_)) {
@@ -252,11 +293,12 @@ impl Brain {
                     changed.extend(services);
                 }
                 Event::Node(change) => self.node(change),
-                Event::Attached(interface) => self.attached(interface),
-                Event::Detached(name) => self.detached(&name),
-                Event::Unpoliced => self.unpoliced(),
-                Event::Policed => self.policed(),
                 Event::Synced(source) => self.source_synced(source),
+                Event::Controller(event) => self.controller_event(self.now, event),
+                Event::Switch(event) => self.switch_event(self.now, event),
+                Event::Port(event) => self.port_event(event),
+                Event::Cni(event) => self.cni_event(self.now, event),
+                Event::Tick => {}
             }
         }
         self.render_services(changed);

@@ -14,8 +14,12 @@
 //! *Not here.* Sockets, the kernel and the clock (crates `ovs`, `host`, `k8s`); how a flow looks (crate `pipeline`).
 
 mod addressing;
+mod attachments;
 mod brain;
+mod controller_link;
 mod crowding;
+pub mod database;
+mod effect;
 mod event;
 mod host;
 mod owner;
@@ -26,9 +30,14 @@ mod services;
 mod underlay;
 
 pub use addressing::{Own, local_addresses, node_addresses, pod_cidrs, reserved, transport_addresses};
+pub use attachments::{AddRequest, AttachmentId, CallId, CniError, CniErrorKind, interface_name};
 pub use brain::{Brain, Problem};
 pub use crowding::{Excess, Load, Tracked, crowding};
-pub use event::{Change, Event, Interface, Source};
+pub use effect::{Effect, Level, Notice};
+pub use event::{
+    AllocationError, Change, CniEvent, CommitError, ControllerEvent, Discovery, Event, Interface, PortEvent, Source,
+    SwitchEvent, Time,
+};
 pub use owner::{Owner, ServiceKey};
 pub use peers::{ControlEndpoints, PeerNode, Survey, survey};
 pub use policies::RuleName;

@@ -20,7 +20,7 @@ use types::control::{Batch, Change, Direction, GroupChange, GroupId, Policy, Pol
 use rule::RuleKey;
 
 /// A change of the flows for policies.
-pub(crate) enum Effect {
+pub(crate) enum RuleChange {
     /// A new or changed rule. The fingerprint is the cookie of its verdict flows, and identifies the number after a restart.
     Rule { id: u32, fingerprint: u64, rule: PolicyRule },
     /// The rule with this number is deleted.
@@ -173,7 +173,7 @@ impl Policies {
     }
 
     /// Recomputes a policy, and emits the differences. Rules that apply to `moved` are always emitted: the Pod has a new port.
-    pub(crate) fn enforce(&mut self, name: &ObjectName, moved: Option<&ObjectName>, mut emit: impl FnMut(Effect)) {
+    pub(crate) fn enforce(&mut self, name: &ObjectName, moved: Option<&ObjectName>, mut emit: impl FnMut(RuleChange)) {
         let mut before = self.enforced.remove(name).unwrap_or_default();
         let policy = self.replica.policies().get(name).cloned();
         let mut now = Enforcement::default();
@@ -195,7 +195,7 @@ impl Policies {
                 };
                 let applied_to = rule.applied_to.clone();
                 if same.is_none() || is_moved {
-                    emit(Effect::Rule { id, fingerprint: self.ids.fingerprint(&key), rule });
+                    emit(RuleChange::Rule { id, fingerprint: self.ids.fingerprint(&key), rule });
                 }
                 now.rules.insert(key, Enforced { id, digest, applied_to });
             }
@@ -205,7 +205,7 @@ impl Policies {
             if self.ids.release(&key).is_some() {
                 self.ids.retired(old.id);
             }
-            emit(Effect::Gone(old.id));
+            emit(RuleChange::Gone(old.id));
         }
         self.name_groups(name, &before.groups, &now.groups);
         for (direction, pod) in before.isolated.symmetric_difference(&now.isolated) {
@@ -219,7 +219,7 @@ impl Policies {
             if isolating.is_empty() {
                 self.isolated.remove(pod);
             }
-            emit(Effect::Isolation(pod.clone()));
+            emit(RuleChange::Isolation(pod.clone()));
         }
         if policy.is_some() {
             self.enforced.insert(name.clone(), now);

@@ -5,12 +5,13 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 use types::ObjectName;
 
 use crate::addressing::Own;
 
 /// How this Node reaches the Kubernetes API and the controller, determined at start.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 pub struct ControlPath {
     /// The addresses at which the agent reaches the Kubernetes API.
     pub api_servers: Vec<IpAddr>,

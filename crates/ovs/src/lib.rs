@@ -10,7 +10,6 @@
 //! *Not here.* The encoding of messages (crates `ovsdb` and `openflow`); which flows to install (crate `node`), and when to
 //! send them and which rows to write (the agent, `engine.rs`, `bridge.rs` and `ports.rs`).
 
-pub mod backoff;
 pub mod database;
 pub mod switch;
 pub mod unixctl;

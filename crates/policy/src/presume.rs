@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use types::ObjectName;
 use types::control::{
     Batch, Change, Group, GroupChange, GroupId, Member, Patch, PodChange, Policy, PolicyChange, Seen,
@@ -17,7 +18,7 @@ use crate::reading::Reading;
 use crate::replica::Replica;
 
 /// A Pod that waits for the controller.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Waiting {
     /// As the Kubernetes API has it.
     Read(Box<Pod>),

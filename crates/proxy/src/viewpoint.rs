@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
 use types::service::{PROXY_NAME_LABEL, Service};
 
 /// Selects the Services that the Node serves.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Serving {
     /// Serve Services with this value of label [`PROXY_NAME_LABEL`]; if `None`, Services without the label.
     pub proxy_name: Option<String>,

@@ -1,16 +1,21 @@
 //! An agent with its switch: the brain of the product, and the simulator in the place of ovs-vswitchd.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use delta::Message;
-use node::{Brain, Event, Interface, Own, Owner, Source};
+use node::database::{Assigned, PodPort, PortRow};
+use node::{
+    Brain, CniEvent, ControllerEvent, Discovery, Effect, Event, Interface, Own, Owner, PortEvent, Source, SwitchEvent,
+};
 use openflow::flow::{Flow, FlowMod};
 use openflow::group::{Bucket, Group, GroupMod};
 use openflow::wire::Reader;
-use policy::OutOfStep;
 use simulator::groups::Choice;
 use simulator::{Arrival, Simulator, Time, Trace};
 use types::control::Batch;
+
+use crate::Error;
 
 /// An agent and the state that outlives its process: the switch, the ports of Pods, and the last policies.
 #[derive(Debug)]
@@ -19,6 +24,8 @@ pub struct Agent {
     switch: Simulator,
     groups: BTreeMap<u32, Group>,
     interfaces: BTreeMap<String, Interface>,
+    /// The last attempt to connect to the controller.
+    attempt: u64,
     /// Messages that the switch has received since the agent started.
     messages: usize,
     /// Number of packets for each group.
@@ -34,10 +41,11 @@ impl Agent {
             switch,
             groups: BTreeMap::new(),
             interfaces: BTreeMap::new(),
+            attempt: 0,
             messages: 0,
             turns: BTreeMap::new(),
         };
-        agent.resync();
+        agent.handle(Event::Switch(SwitchEvent::Up(1)));
         agent
     }
 
@@ -46,22 +54,10 @@ impl Agent {
         self.brain = Brain::new(own);
         self.interfaces.retain(|_, interface| is_there(interface));
         self.messages = 0;
-        self.resync();
-        for interface in self.interfaces.values() {
-            self.brain.handle(Event::Attached(interface.clone()));
+        self.handle(Event::Switch(SwitchEvent::Up(1)));
+        for interface in self.interfaces.clone().into_values() {
+            self.handle(port_of(interface));
         }
-    }
-
-    /// Lists the switch, as an agent does when it connects.
-    fn resync(&mut self) {
-        self.brain.switch().begin_resync();
-        for group in self.groups.values() {
-            let _ = self.brain.switch().observe_group(group.clone());
-        }
-        for flow in self.switch.tables().flows() {
-            let _ = self.brain.observe_flow(flow);
-        }
-        self.brain.end_resync();
     }
 
     /// The brain, for reading.
@@ -84,24 +80,80 @@ impl Agent {
         self.messages
     }
 
+    /// Passes an event to the brain, and does what it requests, except that bundles wait for [`Agent::commit`].
     pub(crate) fn handle(&mut self, event: Event) {
-        match &event {
-            Event::Attached(interface) => _ = self.interfaces.insert(interface.name.clone(), interface.clone()),
-            Event::Detached(name) => _ = self.interfaces.remove(name),
-            _ => {}
+        let mut events = vec![event];
+        while !events.is_empty() {
+            // Scenarios take no time: the agent does not wait for anything.
+            self.brain.step(std::time::Duration::ZERO, events);
+            events = self.brain.take_effects().into_iter().flat_map(|effect| self.carry_out(effect)).collect();
         }
-        self.brain.handle(event);
+    }
+
+    /// The events that an effect causes.
+    fn carry_out(&mut self, effect: Effect) -> Vec<Event> {
+        match effect {
+            Effect::List => {
+                let flows = self.switch.tables().flows().map(|flow| Flow::clone(flow)).collect();
+                let groups = self.groups.values().cloned().collect();
+                let listed = [SwitchEvent::Groups(groups), SwitchEvent::Flows(flows), SwitchEvent::Listed(Ok(()))];
+                listed.into_iter().map(Event::Switch).collect()
+            }
+            Effect::Connect { attempt, .. } => {
+                self.attempt = attempt;
+                Vec::new()
+            }
+            Effect::DeleteVeth(name) => vec![Event::Cni(CniEvent::VethDeleted { name, outcome: Ok(()) })],
+            Effect::Release { id, .. } => vec![Event::Cni(CniEvent::Released { id, outcome: Ok(()) })],
+            // Committed later, or without a counterpart here.
+            _ => Vec::new(),
+        }
+    }
+
+    /// Adds the port of a Pod to the bridge.
+    pub(crate) fn attach(&mut self, interface: Interface) {
+        self.interfaces.insert(interface.name.clone(), interface.clone());
+        self.handle(port_of(interface));
+    }
+
+    /// Removes the port of a Pod from the bridge.
+    pub(crate) fn detach(&mut self, name: &str) {
+        self.interfaces.remove(name);
+        self.handle(Event::Cni(CniEvent::Collect(vec![name.to_owned()])));
+        self.handle(Event::Port(PortEvent::Gone(name.to_owned())));
     }
 
     /// Completes the initial sync of all sources but the controller and the switch.
     pub(crate) fn objects_synced(&mut self) {
         for source in [Source::Nodes, Source::Services, Source::EndpointSlices, Source::Interfaces] {
-            self.brain.handle(Event::Synced(source));
+            self.handle(Event::Synced(source));
         }
     }
 
-    pub(crate) fn receive(&mut self, batch: &Batch) -> Result<(), OutOfStep> {
-        self.brain.enforce(batch)
+    /// Receives a batch on the stream of the controller, which is established if there is none.
+    pub(crate) fn receive(&mut self, batch: Batch) -> Result<(), Error> {
+        if self.brain.controller().is_none() {
+            let addresses = vec![SocketAddr::from(([192, 0, 2, 1], 10349))];
+            let discovery = Discovery { is_synced: true, is_deployed: true, has_snapshot: true, addresses };
+            self.handle(Event::Controller(ControllerEvent::Discovered(discovery)));
+            self.handle(Event::Controller(ControllerEvent::Connected { attempt: self.attempt }));
+        }
+        self.handle(Event::Controller(ControllerEvent::Batch { attempt: self.attempt, batch }));
+        match self.brain.controller() {
+            Some(_) => Ok(()),
+            None => Err(Error::new("a batch of the controller is out of step")),
+        }
+    }
+
+    /// The controller is gone.
+    pub(crate) fn disconnect(&mut self) {
+        let (attempt, reason) = (self.attempt, "the controller was stopped".to_owned());
+        self.handle(Event::Controller(ControllerEvent::Disconnected { attempt, reason }));
+    }
+
+    /// Enforces the policies on disk.
+    pub(crate) fn restore(&mut self, batch: Batch) {
+        self.handle(Event::Controller(ControllerEvent::Restored(Some(batch))));
     }
 
     /// Computes the policies of Pods that wait for the controller, as an agent that may read Pods does while no controller is
@@ -111,17 +163,18 @@ impl Agent {
         for name in pending {
             if let Some(pod) = objects.pods.get(&name) {
                 let policies: Vec<_> = objects.policies_of(&name.namespace).cloned().collect();
-                self.brain.presume(policy::Waiting::Read(Box::new(pod.clone())), &policies);
+                let outcome = Ok((policy::Waiting::Read(Box::new(pod.clone())), policies));
+                self.handle(Event::Controller(ControllerEvent::ReadPolicies { pod: name, outcome }));
             }
         }
     }
 
     /// Commits the difference between desired and actual state to the switch.
     pub(crate) fn commit(&mut self, now: Time) {
-        while let Some(patch) = self.brain.switch().patch() {
-            let state = self.brain.switch();
-            for message in state.messages(&patch) {
-                self.messages += 1;
+        loop {
+            let mut sent = 0;
+            for message in self.brain.bundle() {
+                sent += 1;
                 match message {
                     Message::FlowAdd(flow) => self.switch.flow_mod(now, &FlowMod::add(flow.decode())),
                     Message::FlowDelete(flow) => self.switch.flow_mod(now, &FlowMod::delete_strict(&flow.decode())),
@@ -139,7 +192,11 @@ impl Agent {
                     }
                 }
             }
-            self.brain.switch().committed(patch);
+            if sent == 0 {
+                return;
+            }
+            self.messages += sent;
+            self.handle(Event::Switch(SwitchEvent::Committed(Ok(()))));
         }
     }
 
@@ -169,4 +226,22 @@ impl Agent {
         };
         self.brain.flows().find(|(other, _)| is_same(other)).map(|(_, owners)| owners).unwrap_or_default()
     }
+}
+
+/// The row of a Pod's port in OVSDB.
+fn port_of(interface: Interface) -> Event {
+    // Ports of the simulator are small numbers.
+    let port = u16::try_from(interface.port.0).unwrap_or(u16::MAX);
+    let pod = PodPort {
+        name: interface.name.clone(),
+        container: interface.uid.clone(),
+        pod: interface.pod,
+        uid: interface.uid,
+        addresses: interface.addresses,
+        mac: interface.mac,
+        device: "eth0".to_owned(),
+        netns: String::new(),
+    };
+    let row = PortRow { name: interface.name, pod: Some(pod), requested: Some(port), assigned: Assigned::Port(port) };
+    Event::Port(PortEvent::Set(Box::new(row)))
 }

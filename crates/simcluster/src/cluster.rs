@@ -224,11 +224,14 @@ impl Cluster {
             match &mut self.controller {
                 Some(controller) => {
                     for batch in controller.take(name)? {
-                        agent.receive(&batch).map_err(|error| Error::new(format!("Node {name}: {error}")))?;
+                        agent.receive(batch.clone()).map_err(|error| error.at(format!("Node {name}")))?;
                         deliveries.push(Delivery { node: name.clone(), batch });
                     }
                 }
-                None => agent.stand_in(&self.objects),
+                None => {
+                    agent.disconnect();
+                    agent.stand_in(&self.objects);
+                }
             }
             agent.commit(self.network.now());
         }
@@ -277,9 +280,9 @@ impl Cluster {
         match &mut self.controller {
             Some(controller) => controller.disconnect(node),
             None => {
-                let mut on_disk = remembered.iter();
-                let received = on_disk.try_for_each(|batch| agent.receive(batch));
-                received.map_err(|error| Error::new(format!("Node {node}: {error}")))?;
+                if let Some(batch) = remembered {
+                    agent.restore(batch);
+                }
             }
         }
         let here: Vec<Pod> = self.objects.pods.values().filter(|pod| pod.spec.node_name == node).cloned().collect();
@@ -392,7 +395,7 @@ impl Cluster {
             mac: given.unwrap_or_else(|| Mac::of_ip(*first)),
             addresses,
         };
-        agent.handle(Event::Attached(interface));
+        agent.attach(interface);
         Ok(())
     }
 
@@ -400,7 +403,7 @@ impl Cluster {
         let interface = interface_name(name);
         for (_, agent) in self.agents.iter_mut().filter(|(node, _)| !self.stopped.contains(*node)) {
             if agent.brain().interfaces().any(|attached| attached.name == interface) {
-                agent.handle(Event::Detached(interface.clone()));
+                agent.detach(&interface);
             }
         }
     }

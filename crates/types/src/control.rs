@@ -14,12 +14,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
 use crate::ObjectName;
 use crate::meta::Protocol;
 
 /// A named port of a Pod.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct NamedPort {
     pub protocol: Protocol,
@@ -28,7 +29,7 @@ pub struct NamedPort {
 }
 
 /// A Pod as a member of groups.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
 pub struct Member {
     /// The name of the Pod. It identifies the member: two Pods may have the same address for a moment.
     pub pod: ObjectName,
@@ -46,7 +47,7 @@ impl Member {
 }
 
 /// A whole group. An AppliedToGroup has only the Pods of the Node that receives it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Group {
     /// The same on all Nodes and replicas.
     pub id: GroupId,
@@ -55,7 +56,7 @@ pub struct Group {
 }
 
 /// A change of a group.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Patch {
     /// The group to change.
     pub id: GroupId,
@@ -66,7 +67,7 @@ pub struct Patch {
 }
 
 /// The direction of connections, seen from the Pods that a policy applies to.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 pub enum Direction {
     /// Connections to the Pods.
     Ingress,
@@ -75,7 +76,7 @@ pub enum Direction {
 }
 
 /// A CIDR with exceptions.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 pub struct IpBlock {
     /// The included addresses.
     pub cidr: IpNet,
@@ -90,7 +91,7 @@ impl From<IpAddr> for IpBlock {
 }
 
 /// Destination ports of a protocol.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 pub struct Ports {
     /// The transport protocol.
     pub protocol: Protocol,
@@ -99,7 +100,7 @@ pub struct Ports {
 }
 
 /// The peers of a rule.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 pub struct Peers {
     /// AddressGroups: all members are peers.
     pub groups: Vec<GroupId>,
@@ -108,7 +109,7 @@ pub struct Peers {
 }
 
 /// Ports of a rule.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Service {
     /// Ports by number.
     Ports(Ports),
@@ -125,7 +126,7 @@ pub enum Service {
 }
 
 /// A rule of a policy; rules allow connections.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Rule {
     /// The direction of the allowed connections.
     pub direction: Direction,
@@ -149,7 +150,7 @@ impl Rule {
 }
 
 /// The directions in which a Pod is isolated: connections that no rule allows are dropped.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
 pub struct Isolation {
     /// Connections to the Pod.
     pub ingress: bool,
@@ -166,7 +167,7 @@ impl Isolation {
 }
 
 /// A policy with groups instead of selectors.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Policy {
     /// Namespace and name of the NetworkPolicy.
     pub name: ObjectName,
@@ -183,7 +184,7 @@ pub struct Policy {
 }
 
 /// A change of a group on a Node.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum GroupChange {
     /// Adds or replaces the group.
     Set(Arc<Group>),
@@ -194,7 +195,7 @@ pub enum GroupChange {
 }
 
 /// A change of a policy on a Node.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum PolicyChange {
     /// Adds or replaces the policy.
     Set(Arc<Policy>),
@@ -203,7 +204,7 @@ pub enum PolicyChange {
 }
 
 /// Acknowledges a Pod of the Node: the batches up to here contain all policies and groups for it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
 pub struct Seen {
     /// Namespace and name of the Pod.
     pub pod: ObjectName,
@@ -212,7 +213,7 @@ pub struct Seen {
 }
 
 /// A change of the acknowledged Pods of a Node.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum PodChange {
     /// The controller has processed the Pod. Replaces an earlier Pod of the same name.
     Seen(Arc<Seen>),
@@ -221,7 +222,7 @@ pub enum PodChange {
 }
 
 /// A change of the state of a Node.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Change {
     AppliedTo(GroupChange),
@@ -232,7 +233,7 @@ pub enum Change {
 }
 
 /// Changes that take effect together.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Batch {
     /// Whether the batch replaces the whole state of the Node.
     pub snapshot: bool,
@@ -241,7 +242,7 @@ pub struct Batch {
 }
 
 /// A report of a Node: its switch enforces a generation of a policy, or why not.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
 pub struct Report {
     /// Namespace and name of the NetworkPolicy.
     pub policy: ObjectName,

@@ -4,8 +4,11 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// A MAC address; its text has six pairs of hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
@@ -45,6 +48,20 @@ impl fmt::Display for Mac {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("`{0}`: needs a MAC address such as 0a:00:0a:0a:00:04")]
 pub struct InvalidMac(String);
+
+impl From<Mac> for String {
+    fn from(mac: Mac) -> Self {
+        mac.to_string()
+    }
+}
+
+impl TryFrom<String> for Mac {
+    type Error = InvalidMac;
+
+    fn try_from(text: String) -> Result<Self, InvalidMac> {
+        text.parse()
+    }
+}
 
 impl FromStr for Mac {
     type Err = InvalidMac;

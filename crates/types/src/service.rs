@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::meta::{Labels, Metadata, Protocol, null_is_empty};
 
 /// A Service as the API server has it, without the fields that nothing uses.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Service {
     /// Name, namespace and labels.
@@ -19,7 +19,7 @@ pub struct Service {
 }
 
 /// `spec` of a Service.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceSpec {
     /// `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`.
@@ -52,7 +52,7 @@ pub struct ServiceSpec {
 }
 
 /// A port of a Service.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServicePort {
     /// Name, to which the ports of EndpointSlices refer.
@@ -66,7 +66,7 @@ pub struct ServicePort {
 }
 
 /// `sessionAffinityConfig` of a Service.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SessionAffinityConfig {
     /// Set for session affinity `ClientIP`.
@@ -75,7 +75,7 @@ pub struct SessionAffinityConfig {
 }
 
 /// Session affinity by client address.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClientIpConfig {
     /// Seconds after a client's last connection; 10800 by default.
@@ -83,7 +83,7 @@ pub struct ClientIpConfig {
 }
 
 /// `status` of a Service.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceStatus {
     /// Written by the controller of the load balancer.
@@ -91,7 +91,7 @@ pub struct ServiceStatus {
 }
 
 /// Addresses of a load balancer.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoadBalancerStatus {
     /// Addresses, or names, that clients connect to.
@@ -99,7 +99,7 @@ pub struct LoadBalancerStatus {
 }
 
 /// An address of a load balancer.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoadBalancerIngress {
     /// Address; empty if the load balancer has only a host name.
@@ -109,7 +109,7 @@ pub struct LoadBalancerIngress {
 }
 
 /// Endpoints of a Service in one address family.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointSlice {
     /// Name, namespace, and label [`SERVICE_NAME_LABEL`].
@@ -131,7 +131,7 @@ pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 pub const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 
 /// An endpoint of a slice.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SliceEndpoint {
     /// Equivalent addresses; clients use the first.
@@ -148,7 +148,7 @@ pub struct SliceEndpoint {
 }
 
 /// The clients that should use an endpoint, chosen by the EndpointSlice controller.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointHints {
     /// Zones of the clients.
@@ -160,7 +160,7 @@ pub struct EndpointHints {
 }
 
 /// Name of a zone or a Node.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Hint {
     /// Equal to the zone label or the name of a Node.
@@ -168,7 +168,7 @@ pub struct Hint {
 }
 
 /// Conditions of an endpoint.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointConditions {
     /// Whether it accepts connections; unknown counts as yes.
@@ -180,7 +180,7 @@ pub struct EndpointConditions {
 }
 
 /// The object behind an endpoint.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TargetRef {
     /// Kind of the object, usually `Pod`.
@@ -192,7 +192,7 @@ pub struct TargetRef {
 }
 
 /// A port that all endpoints of a slice serve.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SlicePort {
     /// Name of the Service port.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use node::{Excess, Load, Own, Tracked, crowding};
-use ovs::backoff::Backoff;
 use ovs::unixctl::{ConntrackEntry, ConntrackLoad, ConntrackMatch, UnixctlError};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
+use types::backoff::Backoff;
 
 use super::Conntrack;
 use crate::cni::blocking;
@@ -205,7 +205,7 @@ async fn log_excess(engine: &Engine, kind: Kind, all: &[Excess]) {
         let pods = brain.interfaces().flat_map(|one| one.addresses.iter().map(|ip| (*ip, one.pod.to_string())));
         pods.collect::<BTreeMap<IpAddr, String>>()
     };
-    let pods = engine.query(query).await.unwrap_or_default();
+    let pods = engine.read(query).await;
     for Excess { initiator, held, share, surplus } in all {
         let pod = pods.get(initiator).map_or("(not a Pod of this Node)", String::as_str);
         warn!(

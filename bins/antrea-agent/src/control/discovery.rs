@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use delta::StableKey;
 use k8s::{Client, WatchEvent, WatchFilter};
 use tokio::sync::watch;
 use types::ObjectName;
@@ -29,15 +28,6 @@ pub(super) struct Discovered {
     pub(super) addresses: Vec<SocketAddr>,
     /// CA certificates for TLS, as PEM.
     pub(super) ca_bundle: Option<String>,
-}
-
-impl Discovered {
-    /// The replicas, in the order in which a Node should try them.
-    pub(super) fn addresses_for(&self, node: &str) -> impl Iterator<Item = SocketAddr> {
-        let count = self.addresses.len();
-        let first = usize::try_from(node.stable_hash() % (count.max(1) as u64)).unwrap_or_default();
-        self.addresses.iter().copied().cycle().skip(first).take(count)
-    }
 }
 
 /// Watches the Service, EndpointSlices and ConfigMap of the controller.
@@ -94,26 +84,6 @@ fn addresses<'a>(slices: impl Iterator<Item = &'a EndpointSlice>) -> Vec<SocketA
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn discovered(count: u8) -> Discovered {
-        let addresses = (1..=count).map(|n| SocketAddr::from(([192, 0, 2, n], 10349))).collect();
-        Discovered { addresses, ..Discovered::default() }
-    }
-
-    #[test]
-    fn every_node_tries_every_replica_and_nodes_are_spread_evenly() {
-        let discovered = discovered(3);
-        let mut firsts: BTreeMap<SocketAddr, usize> = BTreeMap::new();
-        for node in 0..300 {
-            let order: Vec<SocketAddr> = discovered.addresses_for(&format!("node-{node}")).collect();
-            let mut sorted = order.clone();
-            sorted.sort_unstable();
-            assert_eq!(sorted, discovered.addresses);
-            *firsts.entry(order[0]).or_default() += 1;
-        }
-        assert!(firsts.len() == 3 && firsts.values().all(|count| (60..140).contains(count)), "{firsts:?}");
-        assert_eq!(self::discovered(0).addresses_for("a").count(), 0);
-    }
 
     #[test]
     fn only_ready_replicas_with_an_ip_address_are_used() {

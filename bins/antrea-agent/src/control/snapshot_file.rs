@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tracing::{debug, warn};
 use types::control::Batch;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, sleep_until};
 
 /// How long changes are collected before a write.
 const COLLECT: Duration = Duration::from_millis(200);
@@ -50,11 +50,11 @@ impl SnapshotFile {
             let retry = failing.then(|| Instant::now() + RETRY);
             tokio::select! {
                 () = self.changed.notified() => {}
-                () = super::sleep_until(retry) => {}
+                () = sleep_until(retry) => {}
             }
             tokio::time::sleep_until((Instant::now() + COLLECT).into()).await;
             let query = |brain: &node::Brain| (!brain.replica().is_lost()).then(|| brain.replica().snapshot());
-            let Ok(batch) = engine.query(query).await else { return };
+            let batch = engine.read(query).await;
             // An out-of-step replica is not written: the next snapshot of the controller replaces it.
             let Some(batch) = batch else { continue };
             let this = self.clone();

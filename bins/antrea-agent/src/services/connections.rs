@@ -6,10 +6,10 @@ mod switch;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use node::{Owner, Versions};
-use ovs::backoff::Backoff;
+use node::Versions;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
+use types::backoff::Backoff;
 
 use crate::engine::Engine;
 use crate::host_reconciler::HostStatus;
@@ -93,19 +93,18 @@ impl Tracked {
     /// an endpoint that is newer than an earlier read, and must stay.
     async fn flush(&mut self, engine: &Engine) -> Result<Round, String> {
         let query = async || {
-            let looked = engine.query(node::Brain::connections).await.map_err(|stopped| stopped.to_string())?;
-            looked.ok_or_else(|| "the initial sync of Services is not complete".to_owned())
+            let connections = engine.read(node::Brain::connections).await;
+            connections.ok_or_else(|| "the initial sync of Services is not complete".to_owned())
         };
         match self {
             Self::Switch(run_dir) => {
-                // While flows for a removed endpoint are in the switch, they could create a flushed connection again. The engine
-                // logs rejections.
-                let _ = engine.installed(Owner::Node).await;
+                // While flows for a removed endpoint are in the switch, they could create a flushed connection again.
+                engine.settled().await;
                 switch::flush(run_dir, query).await
             }
             Self::Host(host_status) => {
                 // The same for nftables rules. The host reconciler logs failures.
-                let desired = engine.query(node::Brain::host_version).await.map_err(|stopped| stopped.to_string())?;
+                let desired = engine.read(node::Brain::host_version).await;
                 let held = host_status.wait_for(|status| status.version >= desired).await;
                 held.map_err(|_| "the agent is stopping".to_owned())?;
                 on_host::flush(query).await

@@ -5,13 +5,13 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ovs::backoff::Backoff;
 use proxy::HealthCheck;
 use serde_json::json;
 use telemetry::server::{Answer, Answers, Server};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 use types::ObjectName;
+use types::backoff::Backoff;
 
 use crate::engine::Engine;
 
@@ -47,7 +47,7 @@ struct OfNode {
 impl Answers for OfNode {
     async fn get(&self, path: &str, _query: &str) -> Option<Answer> {
         let ready = self.engine.progress().borrow().ready;
-        let eligible = !self.engine.query(node::Brain::is_leaving).await.unwrap_or(true);
+        let eligible = !self.engine.read(node::Brain::is_leaving).await;
         let answer = Answer::json(format!("{}\n", json!({"ready": ready, "nodeEligible": eligible})));
         match path {
             "/healthz" if ready && eligible => Some(answer),
@@ -70,7 +70,7 @@ pub(crate) async fn serve_services(engine: Engine, ipv6: bool) {
         else {
             return;
         };
-        let Ok(wanted) = engine.query(|brain| brain.health_checks().clone()).await else { return };
+        let wanted = engine.read(|brain| brain.health_checks().clone()).await;
         listening.retain(|(service, port), task| {
             let kept = wanted.get(service).is_some_and(|check| check.port == *port);
             if !kept {
@@ -104,7 +104,7 @@ impl Answers for OfService {
         let service = Arc::clone(&self.service);
         let query =
             move |brain: &node::Brain| brain.health_checks().get(&service).map_or(0, |check| check.local_endpoints);
-        let endpoints = self.engine.query(query).await.ok()?;
+        let endpoints = self.engine.read(query).await;
         let service = json!({"namespace": self.service.namespace, "name": self.service.name});
         let body = json!({"service": service, "localEndpoints": endpoints, "serviceProxyHealthy": true});
         let answer = Answer::json(format!("{body}\n")).with_header(WEIGHT, endpoints.to_string());

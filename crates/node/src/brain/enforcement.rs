@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use delta::Observed;
 use openflow::field::Field;
 use openflow::flow::Flow;
 use pipeline::Pipeline;
@@ -14,9 +13,10 @@ use types::control::{Batch, Change, Direction, Policy, Report};
 use types::network_policy::NetworkPolicy;
 
 use super::{Brain, Problem};
+use crate::effect::Effect;
 use crate::event::{Event, Interface, Source};
 use crate::owner::Owner;
-use crate::policies::{Effect, Policies, RuleName, rule_model};
+use crate::policies::{Policies, RuleChange, RuleName, rule_model};
 
 impl Brain {
     /// The policies and groups that the controller has sent.
@@ -40,9 +40,9 @@ impl Brain {
     }
 
     /// Applies a batch from the controller. If it is out of step, flows stay as they are, and only a snapshot is accepted next.
-    pub fn enforce(&mut self, batch: &Batch) -> Result<(), OutOfStep> {
+    pub(super) fn enforce(&mut self, batch: &Batch) -> Result<(), OutOfStep> {
         let touched = self.policies.apply(batch)?;
-        self.unpoliced = false;
+        self.without_controller = false;
         self.policy_version += 1;
         if self.synced.contains(&Source::Policies) {
             self.enforce_policies(&touched);
@@ -59,16 +59,19 @@ impl Brain {
         Ok(())
     }
 
-    /// Computes policies locally for a Pod that the controller has not seen, given the policies of its namespace.
-    pub fn presume(&mut self, pod: policy::Waiting, policies: &[NetworkPolicy]) {
+    /// Computes policies locally for a Pod that the controller has not seen, given the policies of its namespace. Returns whether
+    /// the Pod is still waiting for them.
+    pub(super) fn evaluate_locally(&mut self, pod: policy::Waiting, policies: &[NetworkPolicy]) -> bool {
         let name = pod.name();
-        if self.synced.contains(&Source::Policies) && self.held().any(|interface| interface.pod == name) {
+        let waits = self.synced.contains(&Source::Policies) && self.held().any(|interface| interface.pod == name);
+        if waits {
             let batch = policy::presume(self.policies.replica(), pod, policies);
-            if !batch.changes.is_empty() {
-                // The batch was computed from this replica, so it is in step.
-                let _ = self.enforce(&batch);
+            // The batch was computed from this replica, so it is in step.
+            if !batch.changes.is_empty() && self.enforce(&batch).is_ok() {
+                self.effects.push(Effect::SaveSnapshot);
             }
         }
+        waits
     }
 
     /// Status of each policy: enforced by the switch, or the problem.
@@ -100,19 +103,6 @@ impl Brain {
         self.policy_version
     }
 
-    /// Records a flow that the switch has, during a resync.
-    pub fn observe_flow(&mut self, flow: &Flow) -> Observed {
-        self.policies.observe(flow);
-        self.switch.observe_flow(flow)
-    }
-
-    /// Ends a resync: all flows of the switch have been listed.
-    pub fn end_resync(&mut self) {
-        self.switch.end_resync();
-        self.policies.observed();
-        self.handle(Event::Synced(Source::Switch));
-    }
-
     /// Attached Pods that are not connected yet, because the controller has not seen them.
     pub fn held(&self) -> impl Iterator<Item = &Interface> {
         self.interfaces.values().filter(|interface| !self.admitted.contains(&interface.name))
@@ -123,17 +113,18 @@ impl Brain {
         matches!(owner, Owner::Interface(name) if self.interfaces.contains_key(name) && !self.admitted.contains(name))
     }
 
-    pub(super) fn unpoliced(&mut self) {
+    /// No controller is deployed in this cluster: Pods need not wait for policies.
+    pub(super) fn controller_absent(&mut self) {
         // After the controller was there once, its absence is an outage.
         if !self.synced.contains(&Source::Policies) {
-            self.unpoliced = true;
+            self.without_controller = true;
             self.handle(Event::Synced(Source::Policies));
         }
     }
 
     /// A controller is deployed: from now on, Pods wait for it.
-    pub(super) fn policed(&mut self) {
-        self.unpoliced = false;
+    pub(super) fn controller_deployed(&mut self) {
+        self.without_controller = false;
     }
 
     pub(super) fn policy_problems(&self) -> Vec<Problem> {
@@ -181,12 +172,12 @@ impl Brain {
         let Self { policies, switch, pipeline, interfaces, .. } = self;
         for name in names {
             policies.enforce(name, moved, |effect| match effect {
-                Effect::Rule { id, fingerprint, rule } => {
+                RuleChange::Rule { id, fingerprint, rule } => {
                     let flows = rule_flows(pipeline, interfaces, id, fingerprint, rule);
                     switch.set_flows(&Owner::Rule(id), flows);
                 }
-                Effect::Gone(id) => switch.remove(&Owner::Rule(id)),
-                Effect::Isolation(pod) => _ = isolation.insert(pod),
+                RuleChange::Gone(id) => switch.remove(&Owner::Rule(id)),
+                RuleChange::Isolation(pod) => _ = isolation.insert(pod),
             });
         }
         for pod in &isolation {
@@ -207,9 +198,9 @@ impl Brain {
     /// Isolates a Pod in the directions of its policies. A Pod that the controller does not know, or no longer, keeps its
     /// established connections and gets no new ones: it may still run after its deletion from the API.
     fn isolate_those(&mut self, which: impl Fn(&Interface) -> bool) {
-        let Self { policies, switch, pipeline, interfaces, unpoliced, .. } = self;
+        let Self { policies, switch, pipeline, interfaces, without_controller, .. } = self;
         for interface in interfaces.values().filter(|interface| which(interface)) {
-            let directions = match *unpoliced || is_seen(policies, interface) {
+            let directions = match *without_controller || is_seen(policies, interface) {
                 true => policies.isolation(&interface.pod),
                 false => [Direction::Ingress, Direction::Egress].into(),
             };
@@ -228,7 +219,7 @@ impl Brain {
     /// Connects a Pod if the controller has seen it, so that its policies are complete, or if there is no controller.
     pub(super) fn connect(&mut self, name: &str) {
         let Some(interface) = self.interfaces.get(name) else { return };
-        let may_connect = || self.knows_policies() && (self.unpoliced || self.is_seen(interface));
+        let may_connect = || self.knows_policies() && (self.without_controller || self.is_seen(interface));
         if !self.admitted.contains(name) && !may_connect() {
             return;
         }

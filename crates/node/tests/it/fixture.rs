@@ -1,7 +1,16 @@
-use node::{Brain, Change, ControlPath, Event, Interface, Own, Source, local_addresses};
+use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
+
+use node::database::{Assigned, PodPort, PortRow};
+use node::{
+    Brain, Change, CniEvent, ControlPath, ControllerEvent, Discovery, Effect, Event, Interface, Own, PortEvent, Source,
+    SwitchEvent, Time, local_addresses,
+};
+use openflow::flow::Flow;
 use openflow::port::Port;
 use pipeline::model::{Datapath, Features, Gateway, Mode};
 use serde_json::json;
+use types::control::Batch;
 use types::node::Node;
 use types::service::{EndpointSlice, Service};
 use types::{Mac, ObjectName};
@@ -74,16 +83,132 @@ pub(crate) fn own(mode: Mode) -> Own {
     }
 }
 
+/// A brain with a rim that answers for the controller and the switch.
+pub(crate) struct Agent {
+    brain: Brain,
+    attempt: u64,
+}
+
+impl Deref for Agent {
+    type Target = Brain;
+
+    fn deref(&self) -> &Brain {
+        &self.brain
+    }
+}
+
+impl DerefMut for Agent {
+    fn deref_mut(&mut self) -> &mut Brain {
+        &mut self.brain
+    }
+}
+
+impl Agent {
+    pub(crate) fn new(own: Own) -> Self {
+        Self { brain: Brain::new(own), attempt: 0 }
+    }
+
+    pub(crate) fn handle(&mut self, event: impl Into<Events>) {
+        self.step(Time::ZERO, event.into().0);
+    }
+
+    /// Takes a step, and returns its effects.
+    pub(crate) fn effects(&mut self, event: Event) -> Vec<Effect> {
+        self.take_effects();
+        self.step(Time::ZERO, [event]);
+        self.take_effects()
+    }
+
+    /// Receives a batch on the stream of the controller, which is established if there is none.
+    pub(crate) fn enforce(&mut self, batch: &Batch) -> Result<(), String> {
+        if self.controller().is_none() {
+            let addresses = vec![SocketAddr::from(([192, 0, 2, 1], 10349))];
+            let discovery = Discovery { is_synced: true, is_deployed: true, has_snapshot: false, addresses };
+            let effects = self.effects(Event::Controller(ControllerEvent::Discovered(discovery)));
+            let attempt = effects.iter().find_map(|effect| match effect {
+                Effect::Connect { attempt, .. } => Some(*attempt),
+                _ => None,
+            });
+            self.attempt = attempt.unwrap();
+            self.handle(Event::Controller(ControllerEvent::Connected { attempt: self.attempt }));
+        }
+        let event = ControllerEvent::Batch { attempt: self.attempt, batch: batch.clone() };
+        let ended = self.effects(Event::Controller(event)).into_iter().find_map(|effect| match effect {
+            Effect::Disconnect(reason) => Some(reason),
+            _ => None,
+        });
+        ended.map_or(Ok(()), Err)
+    }
+
+    /// Connects to a switch that has these flows; returns the number of messages that the brain sends to it.
+    pub(crate) fn connect_switch(&mut self, flows: Vec<Flow>) -> usize {
+        self.handle(Event::Switch(SwitchEvent::Up(1)));
+        self.handle(Event::Switch(SwitchEvent::Flows(flows)));
+        self.handle(Event::Switch(SwitchEvent::Listed(Ok(()))));
+        self.bundle().count()
+    }
+}
+
+/// Events that arrive together.
+pub(crate) struct Events(Vec<Event>);
+
+impl From<Event> for Events {
+    fn from(event: Event) -> Self {
+        Self(vec![event])
+    }
+}
+
+impl<const N: usize> From<[Event; N]> for Events {
+    fn from(events: [Event; N]) -> Self {
+        Self(events.into())
+    }
+}
+
+/// The cluster has no controller.
+pub(crate) fn controller_absent() -> Event {
+    let discovery = Discovery { is_synced: true, ..Discovery::default() };
+    Event::Controller(ControllerEvent::Discovered(discovery))
+}
+
+/// A controller is deployed, but not ready.
+pub(crate) fn controller_deployed() -> Event {
+    let discovery = Discovery { is_synced: true, is_deployed: true, ..Discovery::default() };
+    Event::Controller(ControllerEvent::Discovered(discovery))
+}
+
+/// OVSDB has the port of a Pod.
+pub(crate) fn attached(interface: Interface) -> Event {
+    let port = u16::try_from(interface.port.0).unwrap();
+    let pod = PodPort {
+        name: interface.name.clone(),
+        container: interface.name.clone(),
+        pod: interface.pod,
+        uid: interface.uid,
+        addresses: interface.addresses,
+        mac: interface.mac,
+        device: "eth0".to_owned(),
+        netns: format!("/netns/{}", interface.name),
+    };
+    let assigned = Assigned::Port(port);
+    let row = PortRow { name: interface.name, pod: Some(pod), requested: Some(port), assigned };
+    Event::Port(PortEvent::Set(Box::new(row)))
+}
+
+/// The port of a Pod is removed.
+pub(crate) fn detached(name: String) -> [Event; 2] {
+    [Event::Cni(CniEvent::Collect(vec![name.clone()])), Event::Port(PortEvent::Gone(name))]
+}
+
 /// A brain after the initial sync of every source, in a cluster without policies.
-pub(crate) fn synced(mode: Mode) -> Brain {
-    let mut brain = Brain::new(own(mode));
+pub(crate) fn synced(mode: Mode) -> Agent {
+    let mut brain = Agent::new(own(mode));
     sync(&mut brain);
     brain
 }
 
 /// Finishes the initial sync of every source, without policies.
-pub(crate) fn sync(brain: &mut Brain) {
-    brain.handle(Event::Unpoliced);
+pub(crate) fn sync(brain: &mut Agent) {
+    brain.handle(controller_absent());
     for source in Source::ALL {
         brain.handle(Event::Synced(source));
     }
@@ -136,12 +261,12 @@ pub(crate) fn set_service(service: Service) -> Event {
     Event::Service(Change::Set(Box::new(service)))
 }
 
-pub(crate) fn problems(brain: &Brain) -> Vec<String> {
+pub(crate) fn problems(brain: &Agent) -> Vec<String> {
     brain.problems().iter().map(ToString::to_string).collect()
 }
 
-pub(crate) fn flows(brain: &mut Brain) -> Vec<String> {
-    let mut flows: Vec<String> = brain.switch().desired_flows().map(|flow| flow.to_string()).collect();
+pub(crate) fn flows(brain: &Agent) -> Vec<String> {
+    let mut flows: Vec<String> = brain.desired_flows().map(|flow| flow.to_string()).collect();
     flows.sort();
     flows
 }

@@ -1,6 +1,6 @@
 //! Desired state of the host.
 
-use node::{Brain, Change, Event, Source};
+use node::{Change, Event, Source};
 use pipeline::model::Mode;
 use types::host::{NodePort, Route};
 
@@ -31,7 +31,7 @@ fn each_traffic_mode_has_its_routes() {
 
 #[test]
 fn the_firewall_is_not_replaced_before_the_initial_sync() {
-    let mut brain = Brain::new(own(Mode::Encap));
+    let mut brain = Agent::new(own(Mode::Encap));
     for source in [Source::Interfaces, Source::Services, Source::Nodes] {
         brain.handle(Event::Synced(source));
         assert_eq!(brain.host().firewall, None, "with {source:?}");
@@ -64,7 +64,7 @@ fn every_change_of_the_host_changes_its_version() {
         set_service(service(1, 30001)),
         Event::EndpointSlice(Change::Set(slice(1, &[5]))),
         set_service(service(1, 30002)),
-        Event::Attached(interface(5)),
+        attached(interface(5)),
         Event::Service(Change::Gone(name("s1"))),
     ];
     for event in events {

@@ -2,6 +2,8 @@
 
 // `cfg(test)` marks the helpers as test code, where clippy allows `unwrap`.
 #[cfg(test)]
+mod attachments;
+#[cfg(test)]
 mod fixture;
 #[cfg(test)]
 mod host;

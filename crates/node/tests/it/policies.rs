@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use node::{Brain, Change, Event, Owner, Source};
+use node::{Change, Event, Owner, Source};
 use pipeline::model::Mode;
 use policy::OutOfStep;
 use proptest::collection::vec;
@@ -67,8 +67,8 @@ impl Controller {
 }
 
 /// A Node after the initial sync of every source but policies.
-fn node_without_policies() -> Brain {
-    let mut brain = Brain::new(own(Mode::Encap));
+fn node_without_policies() -> Agent {
+    let mut brain = Agent::new(own(Mode::Encap));
     for source in Source::ALL.into_iter().filter(|source| *source != Source::Policies) {
         brain.handle(Event::Synced(source));
     }
@@ -86,7 +86,7 @@ fn allow_web_from(label: &str) -> Value {
     })
 }
 
-fn holds(brain: &mut Brain, text: &str) -> bool {
+fn holds(brain: &Agent, text: &str) -> bool {
     flows(brain).iter().any(|flow| flow.contains(text))
 }
 
@@ -95,17 +95,17 @@ fn a_pod_is_connected_when_the_controller_has_seen_it_together_with_its_policies
     let mut controller = Controller::new();
     controller.policy("deny", deny_all());
     let mut brain = node_without_policies();
-    brain.handle(Event::Attached(interface(5)));
-    assert!(!holds(&mut brain, "in_port=5"), "its policies are unknown");
+    brain.handle(attached(interface(5)));
+    assert!(!holds(&brain, "in_port=5"), "its policies are unknown");
     brain.enforce(&controller.snapshot()).unwrap();
-    assert!(brain.is_synced() && !holds(&mut brain, "in_port=5"), "the controller has not seen it");
+    assert!(brain.is_synced() && !holds(&brain, "in_port=5"), "the controller has not seen it");
     assert!(brain.is_held(&Owner::Interface(interface(5).name)));
 
     controller.pod(5, "n1", json!({}), false);
     brain.enforce(&controller.take().unwrap()).unwrap();
-    assert!(holds(&mut brain, "in_port=5") && !brain.is_held(&Owner::Interface(interface(5).name)));
-    assert!(holds(&mut brain, "table=60, priority=200,ip,nw_src=10.10.1.5 actions=drop"), "egress");
-    assert!(holds(&mut brain, "table=100, priority=200,ip,reg1=0x5 actions=drop"), "ingress");
+    assert!(holds(&brain, "in_port=5") && !brain.is_held(&Owner::Interface(interface(5).name)));
+    assert!(holds(&brain, "table=60, priority=200,ip,nw_src=10.10.1.5 actions=drop"), "egress");
+    assert!(holds(&brain, "table=100, priority=200,ip,reg1=0x5 actions=drop"), "ingress");
 }
 
 #[test]
@@ -114,15 +114,15 @@ fn a_pod_that_was_seen_stays_connected_until_it_is_detached() {
     controller.pod(5, "n1", json!({}), true);
     let mut brain = node_without_policies();
     brain.enforce(&controller.snapshot()).unwrap();
-    brain.handle(Event::Attached(interface(5)));
+    brain.handle(attached(interface(5)));
     controller.brain.step(policy::Event::PodGone(name("p5")));
     brain.enforce(&controller.take().unwrap()).unwrap();
-    assert!(holds(&mut brain, "in_port=5"), "its processes may still run");
+    assert!(holds(&brain, "in_port=5"), "its processes may still run");
     let isolated = ["nw_src=10.10.1.5 actions=drop", "reg1=0x5 actions=drop"];
-    assert!(isolated.iter().all(|flow| holds(&mut brain, flow)), "without new connections");
-    brain.handle(Event::Detached(interface(5).name));
-    brain.handle(Event::Attached(interface(5)));
-    assert!(!holds(&mut brain, "in_port=5"), "it was attached again, and the controller has not seen it");
+    assert!(isolated.iter().all(|flow| holds(&brain, flow)), "without new connections");
+    brain.handle(detached(interface(5).name));
+    brain.handle(attached(interface(5)));
+    assert!(!holds(&brain, "in_port=5"), "it was attached again, and the controller has not seen it");
 }
 
 #[test]
@@ -133,23 +133,23 @@ fn another_pod_of_the_same_name_waits_until_the_controller_has_seen_it() {
     brain.enforce(&controller.snapshot()).unwrap();
     let mut other = interface(5);
     other.uid = "uid-of-the-next-p5".to_owned();
-    brain.handle(Event::Attached(other.clone()));
-    assert!(!holds(&mut brain, "in_port=5"));
+    brain.handle(attached(other.clone()));
+    assert!(!holds(&brain, "in_port=5"));
     other.uid = String::new();
-    brain.handle(Event::Attached(other));
-    assert!(holds(&mut brain, "in_port=5"), "without a UID from the runtime, the name is enough");
+    brain.handle(attached(other));
+    assert!(holds(&brain, "in_port=5"), "without a UID from the runtime, the name is enough");
 }
 
 #[test]
 fn pods_wait_for_the_controller_only_if_there_is_one() {
     let mut brain = node_without_policies();
-    brain.handle(Event::Unpoliced);
-    brain.handle(Event::Attached(interface(5)));
-    assert!(brain.is_synced() && holds(&mut brain, "in_port=5"));
+    brain.handle(controller_absent());
+    brain.handle(attached(interface(5)));
+    assert!(brain.is_synced() && holds(&brain, "in_port=5"));
     brain.enforce(&Controller::new().snapshot()).unwrap();
-    brain.handle(Event::Unpoliced);
-    brain.handle(Event::Attached(interface(6)));
-    assert!(holds(&mut brain, "in_port=5") && !holds(&mut brain, "in_port=6"));
+    brain.handle(controller_absent());
+    brain.handle(attached(interface(6)));
+    assert!(holds(&brain, "in_port=5") && !holds(&brain, "in_port=6"));
 }
 
 #[test]
@@ -159,33 +159,33 @@ fn a_rule_follows_the_ports_of_its_pods_and_the_members_of_its_groups() {
     controller.pod(5, "n1", json!({"app": "web"}), true);
     controller.pod(7, "n2", json!({"app": "client"}), true);
     let mut brain = node_without_policies();
-    brain.handle(Event::Attached(interface(5)));
+    brain.handle(attached(interface(5)));
     brain.enforce(&controller.snapshot()).unwrap();
-    assert!(holds(&mut brain, "ip,nw_src=10.10.1.7 actions=conjunction("));
-    assert!(holds(&mut brain, "ip,reg1=0x5 actions=conjunction("));
-    assert!(holds(&mut brain, "tcp,tp_dst=80 actions=conjunction(") && holds(&mut brain, "tcp,tp_dst=8005"));
+    assert!(holds(&brain, "ip,nw_src=10.10.1.7 actions=conjunction("));
+    assert!(holds(&brain, "ip,reg1=0x5 actions=conjunction("));
+    assert!(holds(&brain, "tcp,tp_dst=80 actions=conjunction(") && holds(&brain, "tcp,tp_dst=8005"));
     assert_eq!(brain.rule_counts(), (2, 0), "a named port is a rule of its own");
 
     let mut moved = interface(5);
     moved.port = openflow::port::Port(9);
-    brain.handle(Event::Attached(moved));
-    assert!(holds(&mut brain, "ip,reg1=0x9 actions=conjunction(") && !holds(&mut brain, "reg1=0x5"));
+    brain.handle(attached(moved));
+    assert!(holds(&brain, "ip,reg1=0x9 actions=conjunction(") && !holds(&brain, "reg1=0x5"));
     controller.pod(7, "n2", json!({"app": "other"}), true);
     brain.enforce(&controller.take().unwrap()).unwrap();
-    assert!(!holds(&mut brain, "nw_src=10.10.1.7"));
+    assert!(!holds(&brain, "nw_src=10.10.1.7"));
     controller.brain.step(policy::Event::PolicyGone(name("web")));
     brain.enforce(&controller.take().unwrap()).unwrap();
-    assert!(!holds(&mut brain, "conjunction(") && !holds(&mut brain, "reg1=0x9 actions=drop"));
+    assert!(!holds(&brain, "conjunction(") && !holds(&brain, "reg1=0x9 actions=drop"));
     assert_eq!(brain.rule_counts(), (0, 0));
 }
 
 /// Pod 5 on this Node, isolated from everything.
-fn isolated_pod() -> (Controller, Brain) {
+fn isolated_pod() -> (Controller, Agent) {
     let mut controller = Controller::new();
     controller.policy("deny", deny_all());
     controller.pod(5, "n1", json!({}), true);
     let mut brain = node_without_policies();
-    brain.handle(Event::Attached(interface(5)));
+    brain.handle(attached(interface(5)));
     brain.enforce(&controller.snapshot()).unwrap();
     (controller, brain)
 }
@@ -200,28 +200,29 @@ fn out_of_step(mut changes: Vec<types::control::Change>) -> Batch {
 #[test]
 fn an_out_of_step_batch_is_ignored_until_a_snapshot() {
     let (mut controller, mut brain) = isolated_pod();
-    let before = flows(&mut brain);
-    assert!(matches!(brain.enforce(&out_of_step(vec![])), Err(OutOfStep::Missing { .. })));
-    assert_eq!(brain.enforce(&Batch { snapshot: false, changes: vec![] }), Err(OutOfStep::Lost));
-    assert_eq!(flows(&mut brain), before);
+    let before = flows(&brain);
+    let missing = brain.enforce(&out_of_step(vec![])).unwrap_err();
+    assert!(missing.contains("07070707-0707-0707-0707-070707070707"), "{missing}");
+    assert_eq!(brain.enforce(&Batch { snapshot: false, changes: vec![] }), Err(OutOfStep::Lost.to_string()));
+    assert_eq!(flows(&brain), before);
     brain.enforce(&controller.snapshot()).unwrap();
-    assert_eq!(flows(&mut brain), before);
+    assert_eq!(flows(&brain), before);
 }
 
 #[test]
 fn a_pod_with_a_new_port_after_an_out_of_step_batch_is_unreachable_until_the_snapshot() {
     let (mut controller, mut brain) = isolated_pod();
-    assert!(holds(&mut brain, "in_port=5"));
+    assert!(holds(&brain, "in_port=5"));
     brain.enforce(&out_of_step(vec![])).unwrap_err();
 
     // The isolation flows match port 5: port 9 would be reachable.
     let mut moved = interface(5);
     moved.port = openflow::port::Port(9);
-    brain.handle(Event::Attached(moved));
-    assert!(!holds(&mut brain, "in_port=9") && !holds(&mut brain, "in_port=5"));
+    brain.handle(attached(moved));
+    assert!(!holds(&brain, "in_port=9") && !holds(&brain, "in_port=5"));
     assert_eq!(brain.held().count(), 1);
     brain.enforce(&controller.snapshot()).unwrap();
-    assert!(holds(&mut brain, "in_port=9") && holds(&mut brain, "reg1=0x9 actions=drop"));
+    assert!(holds(&brain, "in_port=9") && holds(&brain, "reg1=0x9 actions=drop"));
     assert_eq!(brain.held().count(), 0);
 }
 
@@ -233,37 +234,37 @@ fn pod_changes_after_an_out_of_step_batch_wait_for_the_snapshot() {
     controller.pod(6, "n1", json!({"app": "web"}), true);
     controller.pod(8, "n2", json!({"app": "client"}), true);
     let mut brain = node_without_policies();
-    brain.handle(Event::Attached(interface(5)));
-    brain.handle(Event::Attached(interface(6)));
+    brain.handle(attached(interface(5)));
+    brain.handle(attached(interface(6)));
     brain.enforce(&controller.snapshot()).unwrap();
 
     // The first half is in step: a Pod that was seen, and then an unknown group.
     let seen = Seen { pod: name("p7"), uid: interface(7).uid };
     brain.enforce(&out_of_step(vec![types::control::Change::Pod(PodChange::Seen(Arc::new(seen)))])).unwrap_err();
-    brain.handle(Event::Attached(interface(7)));
-    assert!(!holds(&mut brain, "in_port=7"), "the batch was out of step");
-    brain.handle(Event::Detached(interface(6).name));
+    brain.handle(attached(interface(7)));
+    assert!(!holds(&brain, "in_port=7"), "the batch was out of step");
+    brain.handle(detached(interface(6).name));
     let mut moved = interface(5);
     moved.port = openflow::port::Port(9);
-    brain.handle(Event::Attached(moved.clone()));
-    assert!(holds(&mut brain, "reg1=0x5 actions=conjunction("), "existing flows stay");
+    brain.handle(attached(moved.clone()));
+    assert!(holds(&brain, "reg1=0x5 actions=conjunction("), "existing flows stay");
 
     brain.enforce(&controller.snapshot()).unwrap();
     let mut fresh = node_without_policies();
-    fresh.handle(Event::Attached(moved));
-    fresh.handle(Event::Attached(interface(7)));
+    fresh.handle(attached(moved));
+    fresh.handle(attached(interface(7)));
     fresh.enforce(&controller.snapshot()).unwrap();
-    assert_eq!(flows(&mut brain), flows(&mut fresh));
+    assert_eq!(flows(&brain), flows(&fresh));
 }
 
 #[test]
 fn pods_wait_for_a_controller_that_appears() {
     let mut brain = node_without_policies();
-    brain.handle(Event::Unpoliced);
-    brain.handle(Event::Attached(interface(5)));
-    brain.handle(Event::Policed);
-    brain.handle(Event::Attached(interface(6)));
-    assert!(holds(&mut brain, "in_port=5") && !holds(&mut brain, "in_port=6"));
+    brain.handle(controller_absent());
+    brain.handle(attached(interface(5)));
+    brain.handle(controller_deployed());
+    brain.handle(attached(interface(6)));
+    assert!(holds(&brain, "in_port=5") && !holds(&brain, "in_port=6"));
 }
 
 #[test]
@@ -274,24 +275,14 @@ fn a_rule_whose_group_is_missing_allows_nothing_and_is_reported() {
     let mut snapshot = controller.snapshot();
     snapshot.changes.retain(|change| !matches!(change, types::control::Change::Address(_)));
     let mut brain = node_without_policies();
-    brain.handle(Event::Attached(interface(5)));
+    brain.handle(attached(interface(5)));
     brain.enforce(&snapshot).unwrap();
-    assert!(!holds(&mut brain, "conjunction(") && holds(&mut brain, "ip,reg1=0x5 actions=drop"));
+    assert!(!holds(&brain, "conjunction(") && holds(&brain, "ip,reg1=0x5 actions=drop"));
     let problem = brain.problems()[0].to_string();
     assert!(
         problem.starts_with("NetworkPolicy shop/web: group ") && problem.contains("has not arrived yet"),
         "{problem}"
     );
-}
-
-/// The number of changes that a starting Node sends to a switch with these flows.
-fn sent_after_restart(brain: &mut Brain, held: &[openflow::flow::Flow]) -> usize {
-    brain.switch().begin_resync();
-    for flow in held {
-        brain.observe_flow(flow);
-    }
-    brain.end_resync();
-    brain.switch().patch().map_or(0, |patch| patch.len())
 }
 
 #[test]
@@ -303,7 +294,7 @@ fn rules_keep_their_numbers_across_a_restart() {
     }
     controller.pod(5, "n1", json!({"app": "web"}), true);
     let mut brain = node_without_policies();
-    brain.handle(Event::Attached(interface(5)));
+    brain.handle(attached(interface(5)));
     brain.enforce(&controller.snapshot()).unwrap();
     let mut held: Vec<_> = brain.desired_flows().collect();
 
@@ -318,16 +309,16 @@ fn rules_keep_their_numbers_across_a_restart() {
         *flow = moved.parse().unwrap();
     }
 
-    let mut again = Brain::new(own(Mode::Encap));
-    again.handle(Event::Attached(interface(5)));
+    let mut again = Agent::new(own(Mode::Encap));
+    again.handle(attached(interface(5)));
     again.enforce(&controller.snapshot()).unwrap();
-    assert!(!holds(&mut again, "conjunction("), "not before the numbers in the switch are known");
-    assert_eq!(sent_after_restart(&mut again, &held), 0);
+    assert!(!holds(&again, "conjunction("), "not before the numbers in the switch are known");
+    assert_eq!(again.connect_switch(held), 0);
     for source in Source::ALL {
         again.handle(Event::Synced(source));
     }
-    assert_eq!(again.switch().patch().map_or(0, |patch| patch.len()), 0, "nothing is swept either");
-    assert!(holds(&mut again, &format!("conj_id={},", id.wrapping_add(1))));
+    assert_eq!(again.bundle().count(), 0, "nothing is swept either");
+    assert!(holds(&again, &format!("conj_id={},", id.wrapping_add(1))));
 }
 
 #[test]
@@ -335,21 +326,21 @@ fn peers_that_are_written_differently_make_another_rule() {
     let mut controller = Controller::new();
     controller.pod(5, "n1", json!({"app": "web"}), true);
     let block = |cidr: &str| json!({"podSelector": {}, "ingress": [{"from": [{"ipBlock": {"cidr": cidr}}]}]});
-    let number = |brain: &mut Brain| {
+    let number = |brain: &Agent| {
         let flows = flows(brain);
         flows.iter().find_map(|flow| flow.split("conj_id=").nth(1)?.split(',').next().map(str::to_owned)).unwrap()
     };
     controller.policy("p", block("10.0.0.0/8"));
     let mut brain = node_without_policies();
-    brain.handle(Event::Attached(interface(5)));
+    brain.handle(attached(interface(5)));
     brain.enforce(&controller.snapshot()).unwrap();
-    let first = number(&mut brain);
+    let first = number(&brain);
     controller.policy("p", block("172.16.0.0/12"));
     brain.enforce(&controller.take().unwrap()).unwrap();
-    assert_ne!(number(&mut brain), first, "the two must not share a number");
+    assert_ne!(number(&brain), first, "the two must not share a number");
     controller.policy("p", block("10.0.0.0/8"));
     brain.enforce(&controller.take().unwrap()).unwrap();
-    assert_eq!(number(&mut brain), first);
+    assert_eq!(number(&brain), first);
 }
 
 #[derive(Clone, Debug)]
@@ -403,7 +394,7 @@ fn walk(steps: impl IntoIterator<Item = Step>) -> Result<(), TestCaseError> {
     let mut controller = Controller::new();
     let mut walked = node_without_policies();
     walked.enforce(&controller.snapshot()).unwrap();
-    let mut attached: BTreeMap<u8, node::Interface> = BTreeMap::new();
+    let mut interfaces: BTreeMap<u8, node::Interface> = BTreeMap::new();
     for step in steps {
         match step {
             Step::Pod(n, node, label, ip) => controller.pod(n, node, json!({"app": label}), ip),
@@ -416,12 +407,12 @@ fn walk(steps: impl IntoIterator<Item = Step>) -> Result<(), TestCaseError> {
                 controller.brain.step(policy::Event::Namespace(serde_json::from_value(namespace).unwrap()));
             }
             Step::Attach(n) => {
-                walked.handle(Event::Attached(interface(n)));
-                attached.insert(n, interface(n));
+                walked.handle(attached(interface(n)));
+                interfaces.insert(n, interface(n));
             }
             Step::Detach(n) => {
-                walked.handle(Event::Detached(interface(n).name));
-                attached.remove(&n);
+                walked.handle(detached(interface(n).name));
+                interfaces.remove(&n);
             }
             Step::Tell => {
                 if let Some(batch) = controller.take() {
@@ -437,17 +428,17 @@ fn walk(steps: impl IntoIterator<Item = Step>) -> Result<(), TestCaseError> {
     let snapshot = controller.snapshot();
     let mut seen_once = snapshot.clone();
     let held: Vec<String> = walked.held().map(|interface| interface.name.clone()).collect();
-    for interface in attached.into_values() {
+    for interface in interfaces.into_values() {
         // A Pod that was seen once stays connected.
         if !held.contains(&interface.name) {
             let seen = Seen { pod: interface.pod.clone(), uid: interface.uid.clone() };
             seen_once.changes.push(types::control::Change::Pod(PodChange::Seen(Arc::new(seen))));
         }
-        direct.handle(Event::Attached(interface));
+        direct.handle(attached(interface));
     }
     direct.enforce(&seen_once).unwrap();
     direct.enforce(&snapshot).unwrap();
-    prop_assert_eq!(flows(&mut walked), flows(&mut direct));
+    prop_assert_eq!(flows(&walked), flows(&direct));
     prop_assert_eq!(walked.problems(), direct.problems());
     prop_assert_eq!(walked.rule_counts(), direct.rule_counts());
     Ok(())
@@ -479,11 +470,11 @@ fn a_change_of_a_service_touches_no_rule() {
     controller.policy("deny", deny_all());
     controller.pod(5, "n1", json!({}), true);
     let mut brain = node_without_policies();
-    brain.handle(Event::Attached(interface(5)));
+    brain.handle(attached(interface(5)));
     brain.enforce(&controller.snapshot()).unwrap();
-    let policies = |brain: &mut Brain| flows(brain).into_iter().filter(|flow| flow.contains("drop")).count();
-    let before = policies(&mut brain);
+    let policies = |brain: &Agent| flows(brain).into_iter().filter(|flow| flow.contains("drop")).count();
+    let before = policies(&brain);
     brain.handle(set_service(service(1, 0)));
     brain.handle(Event::EndpointSlice(Change::Set(slice(1, &[5]))));
-    assert_eq!(policies(&mut brain), before);
+    assert_eq!(policies(&brain), before);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use node::{Brain, Change, Event};
+use node::{Change, Event};
 use pipeline::model::Mode;
 use serde_json::json;
 use types::service::{EndpointSlice, Service};
@@ -97,7 +97,7 @@ fn an_unanswered_tcp_connection_is_lost_if_it_began_before_its_service() {
 #[test]
 fn changed_frontends_and_udp_endpoints_can_make_connections_stale() {
     let mut brain = synced(Mode::Encap);
-    let version = |brain: &Brain| brain.service_versions().connections;
+    let version = |brain: &Agent| brain.service_versions().connections;
     brain.handle(set_service(service(2, 0)));
     assert_eq!(version(&brain), 1);
     brain.handle(Event::EndpointSlice(Change::Set(slice(2, &[5]))));
@@ -117,7 +117,7 @@ fn changed_frontends_and_udp_endpoints_can_make_connections_stale() {
 fn a_udp_connection_stays_while_its_endpoint_serves() {
     let mut brain = synced(Mode::Encap);
     brain.handle(set_service(dns()));
-    let is_stale = |brain: &Brain, pod: u8| {
+    let is_stale = |brain: &Agent, pod: u8| {
         let answered_by = at(&format!("10.10.1.{pod}:8080"));
         brain.connections().unwrap().is_stale(at("10.96.0.1:53"), answered_by, SERVICE)
     };
@@ -183,7 +183,7 @@ fn many(count: u16) -> Vec<EndpointSlice> {
 }
 
 /// The endpoints that this Node uses: each has a flow.
-fn chosen(brain: &mut Brain) -> BTreeSet<String> {
+fn chosen(brain: &Agent) -> BTreeSet<String> {
     flows(brain).into_iter().filter(|flow| flow.contains("table=42") && flow.contains("reg3=0xa14")).collect()
 }
 
@@ -192,14 +192,14 @@ fn endpoints_beyond_the_limit_are_spread_over_nodes_and_reported() {
     let brain_at = |address: &str| {
         let mut own = own(Mode::Encap);
         own.addresses.v4.as_mut().unwrap().node = address.parse().unwrap();
-        let mut brain = Brain::new(own);
+        let mut brain = Agent::new(own);
         node::Source::ALL.into_iter().for_each(|source| brain.handle(Event::Synced(source)));
         brain.handle(set_service(service(1, 0)));
         many(1000).into_iter().for_each(|slice| brain.handle(Event::EndpointSlice(Change::Set(slice))));
         brain
     };
-    let (mut one, mut other) = (brain_at("192.168.77.1"), brain_at("192.168.77.2"));
-    let (first, second) = (chosen(&mut one), chosen(&mut other));
+    let (mut one, other) = (brain_at("192.168.77.1"), brain_at("192.168.77.2"));
+    let (first, second) = (chosen(&one), chosen(&other));
     assert_eq!((first.len(), second.len()), (800, 800));
     let problems: Vec<String> = one.problems().iter().map(ToString::to_string).collect();
     let said = "Service shop/s1:web: 200 endpoints get no connections from this Node: the limit is 800 per Service; other \
@@ -212,7 +212,7 @@ fn endpoints_beyond_the_limit_are_spread_over_nodes_and_reported() {
     assert_eq!(one.problems().len(), 1);
     one.handle(Event::EndpointSlice(Change::Gone(name("s1-0"))));
     one.handle(Event::EndpointSlice(Change::Gone(name("s1-1"))));
-    assert_eq!((one.problems(), chosen(&mut one).len()), (vec![], 800));
+    assert_eq!((one.problems(), chosen(&one).len()), (vec![], 800));
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn a_node_that_moves_to_another_zone_uses_that_zones_endpoints() {
     brain.handle(Event::EndpointSlice(Change::Set(slice)));
     let mut uses = |event: Option<Event>| {
         event.into_iter().for_each(|event| brain.handle(event));
-        let flows = flows(&mut brain);
+        let flows = flows(&brain);
         ["reg3=0xa0a0105", "reg3=0xa0a0106"].map(|endpoint| flows.iter().any(|flow| flow.contains(endpoint)))
     };
     assert_eq!(uses(None), [true, true]);

@@ -1,27 +1,27 @@
 //! Desired state of the switch.
 
-use node::{Brain, Change, Event, Source};
+use node::{Change, Event, Source};
 use pipeline::model::Mode;
 
 use crate::fixture::*;
 
-fn holds(brain: &mut Brain, text: &str) -> bool {
+fn holds(brain: &Agent, text: &str) -> bool {
     flows(brain).iter().any(|flow| flow.contains(text))
 }
 
 #[test]
 fn a_peer_is_reached_when_all_nodes_are_known_and_no_longer_when_it_is_gone() {
-    let mut brain = Brain::new(own(Mode::Encap));
+    let mut brain = Agent::new(own(Mode::Encap));
     brain.handle(Event::Node(Change::Set(node(1))));
     brain.handle(Event::Node(Change::Set(node(2))));
-    assert!(!holds(&mut brain, "nw_dst=10.10.2.0/24"), "another Node may still claim the subnet");
+    assert!(!holds(&brain, "nw_dst=10.10.2.0/24"), "another Node may still claim the subnet");
     brain.handle(Event::Synced(Source::Nodes));
-    assert!(holds(&mut brain, "nw_dst=10.10.2.0/24"));
-    assert!(!holds(&mut brain, "nw_dst=10.10.1.0/24 actions=set_field"), "the Node itself is not a peer");
+    assert!(holds(&brain, "nw_dst=10.10.2.0/24"));
+    assert!(!holds(&brain, "nw_dst=10.10.1.0/24 actions=set_field"), "the Node itself is not a peer");
     brain.handle(Event::Node(Change::Set(node_with("n2", "192.168.77.9", &["10.10.9.0/24".to_owned()]))));
-    assert!(holds(&mut brain, "nw_dst=10.10.9.0/24") && !holds(&mut brain, "nw_dst=10.10.2.0/24"));
+    assert!(holds(&brain, "nw_dst=10.10.9.0/24") && !holds(&brain, "nw_dst=10.10.2.0/24"));
     brain.handle(Event::Node(Change::Gone(types::ObjectName { namespace: String::new(), name: "n2".to_owned() })));
-    assert!(!holds(&mut brain, "nw_dst=10.10.9.0/24"));
+    assert!(!holds(&brain, "nw_dst=10.10.9.0/24"));
     assert_eq!(brain.problems(), []);
 }
 
@@ -29,12 +29,12 @@ fn a_peer_is_reached_when_all_nodes_are_known_and_no_longer_when_it_is_gone() {
 fn transport_addresses_of_a_peer_are_used() {
     let mut brain = synced(Mode::Encap);
     brain.handle(Event::Node(Change::Set(node(2))));
-    let leads_to = |brain: &mut Brain, hex: &str| holds(brain, &format!("set_field:{hex}->tun_dst"));
-    assert!(leads_to(&mut brain, "192.168.77.2"));
+    let leads_to = |brain: &Agent, hex: &str| holds(brain, &format!("set_field:{hex}->tun_dst"));
+    assert!(leads_to(&brain, "192.168.77.2"));
     let mut moved = node(2);
     moved.metadata.annotations.insert(types::node::TRANSPORT_ADDRESSES.to_owned(), "192.168.99.2".to_owned());
     brain.handle(Event::Node(Change::Set(moved)));
-    assert!(leads_to(&mut brain, "192.168.99.2") && !leads_to(&mut brain, "192.168.77.2"));
+    assert!(leads_to(&brain, "192.168.99.2") && !leads_to(&brain, "192.168.77.2"));
 }
 
 /// A Node with an additional address.
@@ -47,59 +47,54 @@ fn node_also_at(index: u8, kind: &str, address: &str) -> types::node::Node {
 #[test]
 fn tunnels_are_accepted_from_every_address_of_a_peer_and_not_from_one_that_is_a_pods() {
     let mut brain = synced(Mode::Encap);
-    let accepted = |brain: &mut Brain, outer: &str, inner: &str| {
+    let accepted = |brain: &Agent, outer: &str, inner: &str| {
         holds(brain, &format!("tun_src={outer},nw_src={inner} actions=resubmit"))
     };
     brain.handle(Event::Node(Change::Set(node_also_at(2, "ExternalIP", "198.51.100.2"))));
     for outer in ["192.168.77.2", "198.51.100.2"] {
         for inner in ["10.10.2.0/24", "192.168.77.2", "198.51.100.2"] {
-            assert!(accepted(&mut brain, outer, inner), "{inner} in a tunnel from {outer}");
+            assert!(accepted(&brain, outer, inner), "{inner} in a tunnel from {outer}");
         }
-        assert!(holds(&mut brain, &format!("nw_dst={outer} actions=resubmit(,65)")), "{outer}");
+        assert!(holds(&brain, &format!("nw_dst={outer} actions=resubmit(,65)")), "{outer}");
     }
     // A Node that claims the address of an older Node's Pod is not a peer.
     brain.handle(Event::Node(Change::Set(node_also_at(3, "InternalIP", "10.10.2.7"))));
-    assert!(!accepted(&mut brain, "192.168.77.3", "10.10.3.0/24"));
-    assert!(!flows(&mut brain).iter().any(|flow| flow.contains("10.10.2.7")));
+    assert!(!accepted(&brain, "192.168.77.3", "10.10.3.0/24"));
+    assert!(!flows(&brain).iter().any(|flow| flow.contains("10.10.2.7")));
     // Nor is a younger Node whose Pod subnet contains the address of an older Node.
     brain.handle(Event::Node(Change::Set(node_also_at(3, "InternalIP", "10.10.4.7"))));
     brain.handle(Event::Node(Change::Set(node(4))));
-    assert!(accepted(&mut brain, "192.168.77.3", "10.10.4.7"));
-    assert!(!accepted(&mut brain, "192.168.77.4", "10.10.4.0/24"));
+    assert!(accepted(&brain, "192.168.77.3", "10.10.4.7"));
+    assert!(!accepted(&brain, "192.168.77.4", "10.10.4.0/24"));
     brain.handle(Event::Node(Change::Gone(types::ObjectName { namespace: String::new(), name: "n2".to_owned() })));
-    assert!(!flows(&mut brain).iter().any(|flow| flow.contains("tun_src=198.51.100.2")));
+    assert!(!flows(&brain).iter().any(|flow| flow.contains("tun_src=198.51.100.2")));
 }
 
 #[test]
 fn services_wait_for_their_endpoints_so_that_a_restart_breaks_no_connection() {
-    let mut brain = Brain::new(own(Mode::Encap));
-    let before = flows(&mut brain);
+    let mut brain = Agent::new(own(Mode::Encap));
+    let before = flows(&brain);
     brain.handle(Event::Synced(Source::Nodes));
     brain.handle(set_service(service(1, 0)));
     brain.handle(Event::Synced(Source::Services));
     brain.handle(Event::EndpointSlice(Change::Set(slice(1, &[5]))));
-    assert_eq!(flows(&mut brain), before, "a second slice may follow");
+    assert_eq!(flows(&brain), before, "a second slice may follow");
     brain.handle(Event::Synced(Source::EndpointSlices));
-    assert!(holds(&mut brain, "nw_dst=10.96.0.1"));
+    assert!(holds(&brain, "nw_dst=10.96.0.1"));
     brain.handle(Event::Service(Change::Gone(name("s1"))));
-    assert_eq!(flows(&mut brain), before);
+    assert_eq!(flows(&brain), before);
 }
 
 #[test]
 fn nothing_is_swept_before_every_source_is_in_sync() {
-    let mut brain = Brain::new(own(Mode::Encap));
+    let mut brain = Agent::new(own(Mode::Encap));
     let stale: openflow::flow::Flow = "table=0,priority=7,actions=drop".parse().unwrap();
-    let sends_a_delete = |brain: &mut Brain| {
-        brain.switch().begin_resync();
-        let wanted: Vec<_> = brain.switch().desired_flows().collect();
-        for flow in &wanted {
-            brain.switch().observe_flow(flow);
-        }
-        brain.switch().observe_flow(&stale);
-        brain.switch().end_resync();
-        brain.switch().patch().is_some()
+    let sends_a_delete = |brain: &mut Agent| {
+        let flows = brain.desired_flows().chain([stale.clone()]).collect();
+        brain.connect_switch(flows) > 0
     };
-    for source in Source::ALL {
+    // Each list of the switch syncs that source.
+    for source in Source::ALL.into_iter().filter(|source| *source != Source::Switch) {
         assert!(!sends_a_delete(&mut brain), "before {source:?} is in sync");
         brain.handle(Event::Synced(source));
     }
@@ -111,7 +106,7 @@ fn a_service_keeps_its_groups_and_cookies_across_a_restart() {
     let groups = |events: &[Event]| {
         let mut brain = synced(Mode::Encap);
         events.iter().for_each(|event| brain.handle(event.clone()));
-        flows(&mut brain)
+        flows(&brain)
     };
     let one = [set_service(service(1, 0)), Event::EndpointSlice(Change::Set(slice(1, &[5])))];
     let other = [set_service(service(2, 0)), Event::EndpointSlice(Change::Set(slice(2, &[6])))];
@@ -174,10 +169,10 @@ fn changed_addresses_of_this_node_require_a_restart() {
 #[test]
 fn two_interfaces_with_one_address_are_reported() {
     let mut brain = synced(Mode::Encap);
-    brain.handle(Event::Attached(interface(5)));
+    brain.handle(attached(interface(5)));
     let mut other = interface(6);
     other.addresses = interface(5).addresses;
-    brain.handle(Event::Attached(other));
+    brain.handle(attached(other));
     let problems: Vec<String> = brain.problems().iter().map(ToString::to_string).collect();
     assert_eq!(
         problems,

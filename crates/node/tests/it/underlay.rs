@@ -1,6 +1,6 @@
 //! Routes and Pod subnets that would cut this Node off, and precedence between Nodes with the same subnet.
 
-use node::{Brain, Change, Event, Own};
+use node::{Change, Event, Own};
 use pipeline::model::{Mode, PeerPath};
 use types::node::Node;
 
@@ -14,7 +14,7 @@ fn with_subnet(name: &str, address: &str, subnet: &str) -> Node {
     node_with(name, address, &[subnet.to_owned()])
 }
 
-fn destinations(brain: &Brain) -> Vec<String> {
+fn destinations(brain: &Agent) -> Vec<String> {
     let routes = brain.host().routes;
     routes.iter().map(|route| route.destination.to_string()).filter(|net| !net.contains(':')).collect()
 }
@@ -87,7 +87,7 @@ fn a_pod_subnet_that_contains_an_underlay_address_is_rejected_and_reported() {
 #[test]
 fn pods_may_have_addresses_of_the_nodes_subnet_where_this_nodes_pods_have() {
     let own = Own { transport_subnets: vec!["10.0.0.0/8".parse().unwrap()], ..own(Mode::NoEncap) };
-    let mut brain = Brain::new(own);
+    let mut brain = Agent::new(own);
     sync(&mut brain);
     brain.handle(set(with_subnet("n2", "10.0.0.2", "10.10.2.0/24")));
     assert_eq!(problems(&brain), [""; 0]);
@@ -110,7 +110,7 @@ fn a_node_at_the_address_of_an_older_nodes_pod_is_rejected() {
 }
 
 /// The problems and the routes, with a Service at this external address.
-fn with_external(brain: &mut Brain, ip: &str) -> (Vec<String>, Vec<String>) {
+fn with_external(brain: &mut Agent, ip: &str) -> (Vec<String>, Vec<String>) {
     let mut claiming = service(9, 0);
     claiming.spec.external_ips = vec![ip.to_owned(), "192.0.2.200".to_owned()];
     brain.handle(set_service(claiming));
@@ -139,7 +139,7 @@ fn an_external_address_that_the_node_has_to_reach_gets_no_route_and_is_reported(
         assert_eq!(reported, [format!("Service shop/s9: spec.externalIPs: {why}")]);
         assert!(!routes.contains(&format!("{ip}/32")) && routes.contains(&"192.0.2.200/32".to_owned()), "{routes:?}");
         assert!(
-            flows(&mut brain).iter().any(|flow| flow.contains(ip)),
+            flows(&brain).iter().any(|flow| flow.contains(ip)),
             "Pods reach the Service there, as Kubernetes requires"
         );
         assert!(brain.host().clear.contains(&ip.parse().unwrap()));
@@ -175,11 +175,11 @@ fn an_external_address_in_a_pod_subnet_is_not_served() {
     let mut brain = synced(Mode::Encap);
     let (reported, _) = with_external(&mut brain, "10.10.2.7");
     assert_eq!(reported, [""; 0], "the subnet belongs to no Node");
-    assert!(flows(&mut brain).iter().any(|flow| flow.contains("10.10.2.7")));
+    assert!(flows(&brain).iter().any(|flow| flow.contains("10.10.2.7")));
     brain.handle(set(node(2)));
     let why = "10.10.2.7 is in 10.10.2.0/24, the Pod subnet of Node n2, and is not served; choose another address";
     assert_eq!(problems(&brain), [format!("Service shop/s9: spec.externalIPs: {why}")]);
-    assert!(!flows(&mut brain).iter().any(|flow| flow.contains("10.10.2.7")));
+    assert!(!flows(&brain).iter().any(|flow| flow.contains("10.10.2.7")));
     assert!(!destinations(&brain).contains(&"10.10.2.7/32".to_owned()));
 }
 
@@ -188,13 +188,13 @@ fn the_cluster_ip_of_the_api_is_reserved_if_the_agent_uses_it() {
     let mut own = own(Mode::Encap);
     own.control_path.api_servers = vec!["10.96.0.1".parse().unwrap()];
     own.control_path.by_cluster_ip = true;
-    let mut brain = Brain::new(own);
+    let mut brain = Agent::new(own);
     assert!(brain.host().clear.is_empty(), "the route to the API stays until the initial sync");
     sync(&mut brain);
     brain.handle(set_service(kubernetes()));
     brain.handle(Event::EndpointSlice(Change::Set(api_server("kubernetes", "192.168.77.200"))));
     assert!(destinations(&brain).contains(&"10.96.0.1/32".to_owned()), "{:?}", destinations(&brain));
-    let before = flows(&mut brain);
+    let before = flows(&brain);
     let mut claiming = service(9, 0);
     claiming.metadata.namespace = "a".to_owned();
     claiming.spec.external_ips = vec!["10.96.0.1".to_owned()];
@@ -203,7 +203,7 @@ fn the_cluster_ip_of_the_api_is_reserved_if_the_agent_uses_it() {
     assert_eq!(problems(&brain), [format!("Service a/s9: spec.externalIPs: {why}")]);
     let to_api =
         |flows: &[String]| flows.iter().filter(|flow| flow.contains("nw_dst=10.96.0.1,")).cloned().collect::<Vec<_>>();
-    assert_eq!(to_api(&flows(&mut brain)), to_api(&before));
+    assert_eq!(to_api(&flows(&brain)), to_api(&before));
     assert!(destinations(&brain).contains(&"10.96.0.0/28".to_owned()), "{:?}", destinations(&brain));
 }
 
@@ -216,21 +216,21 @@ fn a_cluster_ip_belongs_to_the_service_that_the_api_server_gave_it() {
     claiming.spec.external_traffic_policy = "Local".to_owned();
     brain.handle(set_service(claiming));
     assert_eq!(problems(&brain), [""; 0]);
-    let to = |brain: &mut Brain, ip: &str| {
+    let to = |brain: &Agent, ip: &str| {
         let to = format!("nw_dst={ip},");
         flows(brain).into_iter().filter(|flow| flow.contains(&to)).count()
     };
-    let claimed = to(&mut brain, "10.96.0.2");
+    let claimed = to(&brain, "10.96.0.2");
     assert!(claimed > 0);
     brain.handle(set_service(service(2, 0)));
     let why = "10.96.0.2 is the cluster IP of Service shop/s2, and is not served; choose another address";
     assert_eq!(problems(&brain), [format!("Service a/s9: spec.externalIPs: {why}")]);
     let mut alone = synced(Mode::Encap);
     alone.handle(set_service(service(2, 0)));
-    assert_eq!(to(&mut brain, "10.96.0.2"), to(&mut alone, "10.96.0.2"));
-    assert_eq!(to(&mut brain, "192.0.2.7"), claimed);
+    assert_eq!(to(&brain, "10.96.0.2"), to(&mut alone, "10.96.0.2"));
+    assert_eq!(to(&brain, "192.0.2.7"), claimed);
     brain.handle(Event::Service(Change::Gone(name("s2"))));
-    assert_eq!((problems(&brain).len(), to(&mut brain, "10.96.0.2")), (0, claimed));
+    assert_eq!((problems(&brain).len(), to(&brain, "10.96.0.2")), (0, claimed));
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn routes_to_cluster_ips_lead_around_nodes() {
         service.spec.cluster_ips = vec![ip.to_owned()];
         brain.handle(set_service(service));
     }
-    let services = |brain: &Brain| {
+    let services = |brain: &Agent| {
         let virtual_service = "169.254.0.253".parse().unwrap();
         let routes = brain.host().routes.into_iter().filter(|route| route.via == Some(virtual_service));
         routes.map(|route| route.destination.to_string()).collect::<Vec<_>>()
@@ -297,7 +297,7 @@ fn a_pod_subnet_that_would_cut_this_node_off_is_rejected() {
 #[test]
 fn loopback_is_routed_only_where_the_firewall_guards_it() {
     let key = "net/ipv4/conf/antrea-gw0/route_localnet";
-    assert!(!Brain::new(own(Mode::Encap)).host().sysctls.contains_key(key));
+    assert!(!Agent::new(own(Mode::Encap)).host().sysctls.contains_key(key));
     let host = synced(Mode::Encap).host();
     assert!(host.firewall.is_some() && host.sysctls.contains_key(key));
 }

@@ -12,7 +12,7 @@ use super::call::Call;
 use super::changes::Publisher;
 use super::session::{Disconnect, Session};
 use super::{Config, Status};
-use crate::backoff::Backoff;
+use types::backoff::Backoff;
 
 /// Bytes to read at once.
 const CHUNK: usize = 64 << 10;

@@ -16,7 +16,7 @@ use super::error::{ConnectionError, RequestError};
 use super::events::{Event, EventSender};
 use super::pending::{Call, Pending};
 use super::{Config, Status};
-use crate::backoff::Backoff;
+use types::backoff::Backoff;
 
 /// While this many bytes wait to be written, no further call is accepted.
 const WRITE_BACKLOG: usize = 1 << 20;

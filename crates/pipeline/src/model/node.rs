@@ -4,10 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use openflow::port::Port;
+use serde::{Deserialize, Serialize};
 use types::Mac;
 
 /// How packets travel between Nodes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Mode {
     /// Through tunnels between all Nodes.
     Encap,
@@ -20,7 +21,7 @@ pub enum Mode {
 }
 
 /// Which parts of the pipeline are in use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Features {
     /// AntreaProxy balances Services for Pods, instead of kube-proxy.
     pub antrea_proxy: bool,
@@ -37,7 +38,7 @@ impl Default for Features {
 }
 
 /// The datapath of Open vSwitch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Datapath {
     /// The Linux kernel module: sees the marks of the host's packets.
     System,
@@ -48,7 +49,7 @@ pub enum Datapath {
 }
 
 /// One value per address family of the cluster.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 pub struct Families<T> {
     /// Present if the cluster uses IPv4.
     pub v4: Option<T>,
@@ -57,7 +58,7 @@ pub struct Families<T> {
 }
 
 /// The addresses of a Node in one family.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Address {
     /// The Node's own address, the remote end of its peers' tunnels.
     pub node: IpAddr,
@@ -86,7 +87,7 @@ impl Address {
 }
 
 /// The host's interface on the bridge.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Gateway {
     /// OpenFlow port of the interface.
     pub port: Port,

@@ -3,9 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// Identifier of a group: a UUID derived from the group's selector, so that it is the same on every replica and at all
 /// times.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct GroupId(pub [u8; 16]);
 
 /// A text that is not the identifier of a group.
@@ -22,6 +25,20 @@ impl fmt::Display for GroupId {
             write!(f, "{byte:02x}")?;
         }
         Ok(())
+    }
+}
+
+impl From<GroupId> for String {
+    fn from(id: GroupId) -> Self {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for GroupId {
+    type Error = InvalidGroupId;
+
+    fn try_from(text: String) -> Result<Self, InvalidGroupId> {
+        text.parse()
     }
 }
 

@@ -1,12 +1,9 @@
-//! The bridge with its gateway and its tunnel port in OVSDB.
+//! The bridge with its gateway and its tunnel port.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use openflow::port::Port as OfPort;
-use ovs::database::{Database, TransactError};
 use ovsdb::condition::{Condition, Where};
 use ovsdb::operation::Mutation;
 use ovsdb::replica::Replica;
@@ -16,17 +13,14 @@ use ovsdb::tables::{
 };
 use ovsdb::transaction::Transaction;
 use ovsdb::value::{RowRef, Uuid};
-use thiserror::Error;
-use tracing::warn;
+use serde::{Deserialize, Serialize};
 use types::Mac;
 
-/// How long ovs-vswitchd may take to create the bridge and its ports.
-const OVS_TIMEOUT: Duration = Duration::from_secs(30);
 /// OpenFlow ports as in the documentation of Antrea.
 const TUNNEL_PORT: u16 = 1;
 const GATEWAY_PORT: u16 = 2;
 /// The name that Antrea gives the tunnel port.
-pub(crate) const TUNNEL: &str = "antrea-tun0";
+pub const TUNNEL: &str = "antrea-tun0";
 /// The OpenFlow version that the pipeline needs.
 const PROTOCOL: &str = "OpenFlow15";
 
@@ -35,125 +29,73 @@ const CLIENT_TABLE: u16 = pipeline::tables::Table::SessionAffinity.id() as u16;
 /// `overflow_policy` that evicts a flow with a timeout when the table is full.
 const EVICT: &str = "evict";
 /// Limit of the session affinity table: one flow per client and frontend.
-const MAX_CLIENTS: u32 = 8192;
+pub const MAX_CLIENTS: u32 = 8192;
 /// Eviction groups, the largest loses a flow first: client networks, /16 of IPv4 and /48 of IPv6.
 const CLIENT_NETWORKS: [&str; 2] = ["NXM_OF_IP_SRC[16..31]", "NXM_NX_IPV6_SRC[80..127]"];
 
 /// Desired state of the bridge and its own ports.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct BridgeSpec {
-    pub(crate) bridge: String,
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
+pub struct BridgeSpec {
+    /// Name of the bridge.
+    pub bridge: String,
     /// `datapath_type`: `system` or `netdev`.
-    pub(crate) datapath: &'static str,
+    pub datapath: String,
     /// Name of the gateway port.
-    pub(crate) gateway: String,
+    pub gateway: String,
     /// MTU of the gateway.
-    pub(crate) mtu: u32,
+    pub mtu: u32,
     /// The tunnel port, unless the mode is `noEncap`.
-    pub(crate) tunnel: Option<Tunnel>,
+    pub tunnel: Option<Tunnel>,
 }
 
 /// The tunnel port, which reaches all other Nodes (`remote_ip=flow`).
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Tunnel {
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
+pub struct Tunnel {
     /// `geneve`, `vxlan`, `gre` or `stt`.
-    pub(crate) kind: String,
+    pub kind: String,
     /// UDP port, if it is not the default of the tunnel type.
-    pub(crate) port: Option<u16>,
+    pub port: Option<u16>,
     /// Whether outer UDP headers have a checksum.
-    pub(crate) checksum: bool,
+    pub checksum: bool,
     /// Outer source address. Peers accept tunnel packets only from known addresses of this Node, and a route may prefer another
     /// one.
-    pub(crate) local: Option<IpAddr>,
+    pub local: Option<IpAddr>,
 }
 
 /// OpenFlow ports and MAC that ovs-vswitchd assigned.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct BridgePorts {
-    pub(crate) gateway: OfPort,
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
+pub struct BridgePorts {
+    /// OpenFlow port of the gateway.
+    pub gateway: OfPort,
     /// MAC of the gateway.
-    pub(crate) mac: Mac,
-    pub(crate) tunnel: Option<OfPort>,
+    pub mac: Mac,
+    /// OpenFlow port of the tunnel.
+    pub tunnel: Option<OfPort>,
 }
 
-/// Why the bridge cannot be set up.
-#[derive(Debug, Error)]
-pub(crate) enum BridgeError {
-    /// ovsdb-server rejected the transaction.
-    #[error("bridge {bridge}: {source}")]
-    Transact { bridge: String, source: TransactError },
+/// Why ovs-vswitchd assigns no ports.
+#[derive(Debug, thiserror::Error)]
+pub enum UnassignedPort {
     /// A row of OVSDB cannot be decoded.
     #[error(transparent)]
     Row(#[from] RowError),
     /// ovs-vswitchd cannot create an interface.
     #[error("interface {interface}: Open vSwitch reports: {reason}")]
+    #[expect(missing_docs, reason = "the names say it")]
     Interface { interface: String, reason: String },
     /// Open vSwitch does not support this tunnel type.
     #[error("tunnelType: this Open vSwitch does not support `{kind}` tunnels; it supports: {known}")]
-    TunnelType {
-        kind: String,
-        /// The tunnel types that it supports.
-        known: String,
-    },
-    /// The bridge was deleted, and ovs-vswitchd assigned other ports or another MAC.
-    #[error(
-        "bridge {bridge}: was deleted and created again with other OpenFlow ports; the agent exits in order to start again"
-    )]
-    Recreated { bridge: String },
-    /// ovs-vswitchd or ovsdb-server does not respond.
-    #[error("bridge {bridge}: ovs-vswitchd did not create it within {OVS_TIMEOUT:?}; is ovs-vswitchd running?")]
-    Timeout { bridge: String },
+    #[expect(missing_docs, reason = "the names say it")]
+    TunnelType { kind: String, known: String },
 }
 
 impl BridgeSpec {
-    /// Writes the difference to OVSDB, and waits until ovs-vswitchd has assigned the ports.
-    pub(crate) async fn apply(&self, database: &Database) -> Result<BridgePorts, BridgeError> {
-        let timeout = || BridgeError::Timeout { bridge: self.bridge.clone() };
-        let replica = database.synced().await.ok_or_else(timeout)?;
-        if let Some(changes) = self.changes(&replica)? {
-            let refused = |source| BridgeError::Transact { bridge: self.bridge.clone(), source };
-            database.transact(changes).await.map_err(refused)?;
-        }
-        let mut outcome = Ok(None);
-        let done = |replica: &Replica| {
-            outcome = self.assigned_ports(replica);
-            !matches!(outcome, Ok(None))
-        };
-        let _ = tokio::time::timeout(OVS_TIMEOUT, database.wait_for(done)).await;
-        outcome?.ok_or_else(timeout)
-    }
-
-    /// Repairs drift. Ends when the ports or the MAC differ from `before`: flows of a running agent contain them.
-    pub(crate) async fn reconcile(&self, database: &Database, before: BridgePorts, repairs: &AtomicU64) -> BridgeError {
-        let mut changes = database.changes();
-        loop {
-            if changes.next().await.is_none() {
-                return BridgeError::Timeout { bridge: self.bridge.clone() };
-            }
-            let Some(replica) = database.snapshot() else { continue };
-            match self.changes(&replica) {
-                Ok(None) => {}
-                Ok(Some(_)) => {
-                    warn!(bridge = self.bridge, "bridge settings drifted; repairing");
-                    repairs.fetch_add(1, Ordering::Relaxed);
-                    match self.apply(database).await {
-                        Ok(ports) if ports == before => {}
-                        Ok(_) => return BridgeError::Recreated { bridge: self.bridge.clone() },
-                        Err(error) => return error,
-                    }
-                }
-                Err(error) => return error.into(),
-            }
-        }
-    }
-
-    /// The difference between the desired and the actual bridge, if any.
-    pub(crate) fn changes(&self, replica: &Replica) -> Result<Option<Transaction>, RowError> {
-        let mut transaction = Transaction::new();
-        let (bridge, present) = self.bridge_changes(replica, &mut transaction)?;
+    /// Adds the difference between the desired and the actual bridge to a transaction.
+    pub(super) fn changes(&self, replica: &Replica, transaction: &mut Transaction) -> Result<(), RowError> {
+        let (bridge, present) = self.bridge_changes(replica, transaction)?;
         let own =
             InterfaceColumns::default().kind("internal").ofport_request(Some(GATEWAY_PORT)).mtu_request(Some(self.mtu));
-        self.interface(replica, &mut transaction, &bridge, present, (&self.gateway, own), |row| {
+        self.interface(replica, transaction, &bridge, present, (&self.gateway, own), |row| {
             row.kind == "internal" && row.mtu_request == Some(self.mtu)
         })?;
         if let Some(tunnel) = &self.tunnel {
@@ -162,18 +104,18 @@ impl BridgeSpec {
                 .kind(tunnel.kind.as_str())
                 .options(options.clone())
                 .ofport_request(Some(TUNNEL_PORT));
-            self.interface(replica, &mut transaction, &bridge, present, (TUNNEL, own), |row| {
+            self.interface(replica, transaction, &bridge, present, (TUNNEL, own), |row| {
                 row.kind == tunnel.kind && row.options == options
             })?;
         } else if let Some(port) = replica.named::<Port>(TUNNEL)?.filter(|_| present) {
-            remove_port(&mut transaction, &self.bridge, port.uuid);
+            remove_port(transaction, &self.bridge, port.uuid);
         }
-        Ok((!transaction.is_empty()).then_some(transaction))
+        Ok(())
     }
 
     fn bridge_changes(&self, replica: &Replica, transaction: &mut Transaction) -> Result<(RowRef, bool), RowError> {
         let columns = BridgeColumns::default()
-            .datapath_type(self.datapath)
+            .datapath_type(self.datapath.as_str())
             // Fail closed: a learning bridge would forward everything until the agent has installed flows.
             .fail_mode(Some(FailMode::Secure))
             .protocols([PROTOCOL]);
@@ -228,14 +170,14 @@ impl BridgeSpec {
     }
 
     /// The ports that ovs-vswitchd has assigned; `None` if some are missing.
-    fn assigned_ports(&self, replica: &Replica) -> Result<Option<BridgePorts>, BridgeError> {
+    pub fn assigned(&self, replica: &Replica) -> Result<Option<BridgePorts>, UnassignedPort> {
         if let (Some(tunnel), Some(root)) = (&self.tunnel, replica.open_vswitch()?)
             && !root.iface_types.is_empty()
             && !root.iface_types.contains(&tunnel.kind)
         {
             let known = ["geneve", "vxlan", "gre", "stt"].into_iter().filter(|kind| root.iface_types.contains(*kind));
             let known = known.collect::<Vec<_>>().join(", ");
-            return Err(BridgeError::TunnelType { kind: tunnel.kind.clone(), known });
+            return Err(UnassignedPort::TunnelType { kind: tunnel.kind.clone(), known });
         }
         let gateway = assigned_port(replica, &self.gateway)?;
         let tunnel = self.tunnel.as_ref().map(|_| assigned_port(replica, TUNNEL)).transpose()?;
@@ -277,11 +219,9 @@ fn limit(bridge: &Bridge, is_limited: bool, transaction: &mut Transaction) -> Ve
 }
 
 impl Tunnel {
-    fn options(&self) -> std::collections::BTreeMap<String, String> {
-        let mut options = std::collections::BTreeMap::from([
-            ("key".to_owned(), "flow".to_owned()),
-            ("remote_ip".to_owned(), "flow".to_owned()),
-        ]);
+    fn options(&self) -> BTreeMap<String, String> {
+        let mut options =
+            BTreeMap::from([("key".to_owned(), "flow".to_owned()), ("remote_ip".to_owned(), "flow".to_owned())]);
         if let Some(port) = self.port {
             options.insert("dst_port".to_owned(), port.to_string());
         }
@@ -296,7 +236,7 @@ impl Tunnel {
 }
 
 /// Adds a port to a bridge.
-pub(crate) fn add_port(transaction: &mut Transaction, bridge: &RowRef, port: RowRef, name: &str) {
+pub(super) fn add_port(transaction: &mut Transaction, bridge: &RowRef, port: RowRef, name: &str) {
     let row = match bridge {
         RowRef::Existing(uuid) => Where::from(Condition::equal("_uuid", *uuid)),
         // A row that this transaction inserts has no UUID yet, but its name is known.
@@ -306,15 +246,15 @@ pub(crate) fn add_port(transaction: &mut Transaction, bridge: &RowRef, port: Row
 }
 
 /// Removes a port from a bridge; ovsdb-server deletes rows without references.
-pub(crate) fn remove_port(transaction: &mut Transaction, bridge: &str, port: Uuid) {
+pub(super) fn remove_port(transaction: &mut Transaction, bridge: &str, port: Uuid) {
     transaction.mutate("Bridge", Where::named(bridge), [Mutation::delete("ports", RowRef::Existing(port))]);
 }
 
 /// OpenFlow port and MAC of an interface, once ovs-vswitchd has assigned them.
-fn assigned_port(replica: &Replica, name: &str) -> Result<Option<(OfPort, Option<Mac>)>, BridgeError> {
+fn assigned_port(replica: &Replica, name: &str) -> Result<Option<(OfPort, Option<Mac>)>, UnassignedPort> {
     let Some(row): Option<Interface> = replica.named(name)? else { return Ok(None) };
     if let Some(reason) = row.error {
-        return Err(BridgeError::Interface { interface: name.to_owned(), reason });
+        return Err(UnassignedPort::Interface { interface: name.to_owned(), reason });
     }
     let mac = row.mac_in_use.and_then(|mac| mac.parse().ok());
     Ok(row.ofport.number().map(|port| (OfPort(port.into()), mac)))

@@ -1,4 +1,4 @@
-//! Delays between attempts.
+//! Delays between attempts of a retry loop.
 
 use std::time::Duration;
 

@@ -1,16 +1,13 @@
 //! Names of veths on the host.
 
-use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
-
 /// Length of the prefix from the Pod's name.
 const READABLE: usize = 8;
 /// Length of the hash suffix: prefix, dash and suffix fill the 15 bytes that the kernel allows.
 const DIGITS: usize = 6;
 
 /// Name of a Pod's veth on the host, as Antrea computes it: a prefix of the Pod's name, and a hash of its container ID.
-pub(super) fn interface_name(pod: &str, container: &str) -> String {
-    let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, container.as_bytes());
-    let digits = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+pub fn interface_name(pod: &str, container: &str) -> String {
+    let digits = sha1_smol::Sha1::from(container).digest().to_string();
     let readable: String = pod.chars().take(READABLE).collect();
     format!("{readable}-{}", &digits[..DIGITS])
 }
