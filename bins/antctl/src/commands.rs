@@ -2,4 +2,5 @@
 
 pub(crate) mod diagram;
 pub(crate) mod pipeline;
+pub(crate) mod replay;
 pub(crate) mod trace;

@@ -1,6 +1,6 @@
 //! antctl, the command line of antrea-rs.
 //!
-//! *Role.* Parses commands and prints their output. So far: the flows of a Node that a file describes.
+//! *Role.* Parses commands and prints their output. So far: the flows of a Node that a file describes, and recordings of agents.
 //!
 //! *Invariants.* Output goes to standard output, everything else to standard error. An error names the file, the
 //! document, the object and the field, and says what is allowed.
@@ -27,11 +27,14 @@ enum Command {
     /// Show the OVS pipeline of a Node that a file describes
     #[command(subcommand)]
     Pipeline(commands::pipeline::Command),
+    /// Replay the events that an agent has recorded, and show what they changed
+    Replay(commands::replay::Command),
 }
 
 fn main() -> ExitCode {
     let answer = match Cli::parse().command {
         Command::Pipeline(command) => command.run(),
+        Command::Replay(command) => command.run(),
     };
     match answer {
         Ok(text) => {

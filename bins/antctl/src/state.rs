@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use openflow::flow::Flow;
 use openflow::group::Group;
-use simcluster::{Agent, Cluster, Manifest, flow_owner, render_flows};
+use simcluster::{Agent, Cluster, Manifest, render_flows};
 use simulator::Simulator;
 
 /// The Node of a file, as its agent would configure it.
@@ -49,14 +49,15 @@ impl NodeView {
     /// The groups with their owners, by id.
     pub(crate) fn groups(&self) -> Result<Vec<(Group, String)>> {
         let agent = self.agent()?;
-        let owner = |owners: Vec<node::Owner>| owners.iter().map(|owner| flow_owner(agent, owner)).collect::<Vec<_>>();
+        let owner =
+            |owners: Vec<node::Owner>| owners.iter().map(|owner| agent.brain().owner_name(owner)).collect::<Vec<_>>();
         Ok(agent.brain().groups().map(|(group, owners)| (group, owner(owners).join(", "))).collect())
     }
 
     /// Names of the owners of a flow.
     pub(crate) fn owners_of(&self, flow: &Flow) -> Vec<String> {
         let Ok(agent) = self.agent() else { return Vec::new() };
-        agent.owners_of(flow).iter().map(|owner| flow_owner(agent, owner)).collect()
+        agent.owners_of(flow).iter().map(|owner| agent.brain().owner_name(owner)).collect()
     }
 
     /// A simulator with the flows and groups of the Node, to trace packets.

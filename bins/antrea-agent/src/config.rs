@@ -46,6 +46,7 @@ pub(crate) struct Config {
     pub(crate) service_cidr_v6: Option<Ipv6Net>,
     pub(crate) api_port: u16,
     pub(crate) enable_prometheus_metrics: bool,
+    pub(crate) event_recording: EventRecording,
     pub(crate) client_connection: Connection,
     pub(crate) antrea_client_connection: Connection,
     #[serde(rename = "kubeAPIServerOverride")]
@@ -100,6 +101,15 @@ pub(crate) struct Proxy {
     pub(crate) default_load_balancer_mode: LoadBalancerMode,
     pub(crate) disable_service_health_check_server: bool,
     pub(crate) service_health_check_server_bind_address: SocketAddr,
+}
+
+/// Recording of events for `antctl replay`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EventRecording {
+    pub(crate) enable: bool,
+    #[serde(rename = "maxSizeMB")]
+    pub(crate) max_size_mb: u32,
 }
 
 /// Connection to an API server.
@@ -158,6 +168,10 @@ impl Config {
                 .parsed("serviceCIDRv6", "an IPv6 network such as fd00:96::/112", |value| value.as_str()?.parse().ok()),
             api_port: reader.port("apiPort").unwrap_or(10350),
             enable_prometheus_metrics: reader.boolean("enablePrometheusMetrics").unwrap_or(true),
+            event_recording: EventRecording {
+                enable: reader.boolean("eventRecording.enable").unwrap_or(false),
+                max_size_mb: reader.number("eventRecording.maxSizeMB", 1..=4096).unwrap_or(64),
+            },
             client_connection: Connection { kubeconfig: reader.path("clientConnection.kubeconfig") },
             antrea_client_connection: Connection { kubeconfig: reader.path("antreaClientConnection.kubeconfig") },
             kube_api_server_override: reader.text("kubeAPIServerOverride"),

@@ -247,12 +247,12 @@ impl Task {
     async fn step(&mut self, events: Vec<Event>) -> Vec<Effect> {
         let now = self.started.elapsed();
         self.busy_since.store(u64::try_from(now.as_millis()).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
-        if let Some(recorder) = &mut self.rim.recorder {
-            recorder.record(now, &events);
-        }
         // The switch causes no problems, and lists of it are many events.
         let affects_problems = events.iter().any(|event| !matches!(event, Event::Switch(_) | Event::Tick));
         let mut brain = self.brain.write().await;
+        if let Some(recorder) = &mut self.rim.recorder {
+            recorder.record(now, &events, || brain.checkpoint());
+        }
         brain.step(now, events);
         let effects = brain.take_effects();
         let progress = Progress {

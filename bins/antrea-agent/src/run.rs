@@ -11,6 +11,7 @@ use host::ipam::{Pool, Range};
 use ipnet::IpNet;
 use k8s::{Client, Timeouts, WatchEvent, WatchFilter};
 use node::database::{BridgePorts, BridgeSpec, Tunnel};
+use node::recording::{self, Header};
 use node::{Brain, ControlPath, Own, local_addresses, node_addresses};
 use ovs::database::Database;
 use ovs::switch::Switch;
@@ -25,7 +26,7 @@ use crate::conntrack::{Conntrack, guard};
 use crate::control::{Control, SnapshotFile};
 use crate::control_path;
 use crate::database::{self, BridgeError, Reconciler};
-use crate::engine::{Counters, Engine, Rim};
+use crate::engine::{Counters, Engine, Recorder, Rim};
 use crate::host_reconciler::{self, HostStatus};
 use crate::rest::Rest;
 use crate::services::{self, ServiceTasks};
@@ -45,6 +46,8 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 const TOKEN_FILE: &str = "loopback-client-token";
 /// Directory beside the CNI socket with the last policy snapshot.
 const SNAPSHOT_DIR: &str = "networkpolicy";
+/// Directory beside the CNI socket with recorded events.
+const RECORDING_DIR: &str = "recording";
 /// Maximum number of blocking kernel calls at a time.
 const MAX_BLOCKING: usize = 16;
 
@@ -179,8 +182,19 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     let cni = Cni::new(engine.clone(), pool, conntrack.clone(), &config.host_proc_path_prefix);
     let snapshot_file = SnapshotFile::new(config.cni_socket.with_file_name(SNAPSHOT_DIR));
     let control = Control::start(client.clone(), engine.clone(), name, namespace(), snapshot_file);
-    let rim =
-        Rim { switch: switch.clone(), control, cni: cni.clone(), counters: Arc::clone(&counters), recorder: None };
+    let recorder = config.event_recording.enable.then(|| {
+        let header = Header {
+            format: recording::FORMAT,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            own: Own::clone(&own),
+            bridge: spec.clone(),
+        };
+        let limit = u64::from(config.event_recording.max_size_mb) << 20;
+        Recorder::start(&config.cni_socket.with_file_name(RECORDING_DIR), &header, limit)
+    });
+    let recorder = recorder.transpose().context("cannot record events")?;
+    let (cni_effects, counted) = (cni.clone(), Arc::clone(&counters));
+    let rim = Rim { switch: switch.clone(), control, cni: cni_effects, counters: counted, recorder };
     worker.start(rim, events);
 
     let (status, host_status) = watch::channel(HostStatus::default());

@@ -1,5 +1,6 @@
 //! Computes desired state from events.
 
+mod checkpoint;
 mod controller;
 mod convergence;
 mod enforcement;
@@ -30,6 +31,7 @@ use crate::peers::{ControlEndpoints, PeerNode, Survey, survey};
 use crate::policies::Policies;
 use crate::services::{Catalogue, Connections, RenderContext, Versions};
 use crate::underlay::Underlay;
+pub use checkpoint::Resume;
 use convergence::Convergence;
 
 /// Well-known label with the Node's zone.
@@ -167,6 +169,25 @@ impl Brain {
         self.switch.owned_groups()
     }
 
+    /// The owner of a flow or group in the words of Kubernetes: `Pod default/web`, `NetworkPolicy default/web ingress[0]`.
+    pub fn owner_name(&self, owner: &Owner) -> String {
+        let pod = |interface: &str| {
+            let attached = self.interfaces.get(interface);
+            attached.map_or_else(|| format!("interface {interface}"), |attached| format!("Pod {}", attached.pod))
+        };
+        match owner {
+            Owner::Node => "Node".to_owned(),
+            Owner::Interface(name) => pod(name),
+            Owner::Peer(name) => format!("Node {name}"),
+            Owner::Service(key) => format!("Service {key}"),
+            Owner::Rule(id) => match self.rule(*id) {
+                Some(rule) => format!("NetworkPolicy {} {rule} ({id})", rule.policy),
+                None => format!("rule {id}"),
+            },
+            Owner::Isolation(name) => format!("isolation of {}", pod(name)),
+        }
+    }
+
     /// Number of Service ports and of their endpoints that this Node serves: for IPv4 and for IPv6.
     pub fn service_counts(&self) -> ((usize, usize), (usize, usize)) {
         let of = |ipv6: bool| {
@@ -298,6 +319,7 @@ impl Brain {
                 Event::Switch(event) => self.switch_event(self.now, event),
                 Event::Port(event) => self.port_event(event),
                 Event::Cni(event) => self.cni_event(self.now, event),
+                Event::Resume(resume) => self.resume(*resume),
                 Event::Tick => {}
             }
         }

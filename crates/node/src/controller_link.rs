@@ -112,6 +112,27 @@ impl ControllerLink {
         }
     }
 
+    /// What is known of the controller, unless an attempt to connect is in progress or waits.
+    pub(crate) fn discovery_if_quiet(&self) -> Option<&Discovery> {
+        matches!(self.state, State::Idle | State::Streaming { .. }).then_some(&self.discovery)
+    }
+
+    /// The last attempt, and the stream.
+    pub(crate) fn position(&self) -> (u64, Option<(SocketAddr, Time)>) {
+        match self.state {
+            State::Streaming { address, since } => (self.attempt, Some((address, since))),
+            _ => (self.attempt, None),
+        }
+    }
+
+    /// Takes over the position of another link. What it has reported is reported again.
+    pub(crate) fn resume(&mut self, attempt: u64, stream: Option<(SocketAddr, Time)>) {
+        self.attempt = attempt;
+        self.state = stream.map_or(State::Idle, |(address, since)| State::Streaming { address, since });
+        self.untried.clear();
+        self.has_restored = true;
+    }
+
     pub(crate) fn is_current(&self, attempt: u64) -> bool {
         attempt == self.attempt
     }

@@ -19,6 +19,7 @@ use types::service::{EndpointSlice, Service};
 use types::{Mac, ObjectName};
 
 use crate::attachments::{AddRequest, AttachmentId, CallId, CniError};
+use crate::brain::Resume;
 use crate::database::PortRow;
 
 /// Time since the agent's start.
@@ -97,6 +98,8 @@ pub enum Event {
     Port(PortEvent),
     /// A CNI call, or the result of one of its effects.
     Cni(CniEvent),
+    /// A checkpoint of a recording: history of the brain that recorded it.
+    Resume(Box<Resume>),
     /// A wake-up time has come.
     Tick,
 }

@@ -18,7 +18,7 @@ use pipeline::model::ServiceGroup;
 use proxy::{Frontend, HealthCheck, ServicePort, Viewpoint};
 use types::ObjectName;
 use types::meta::Metadata;
-use types::service::{EndpointSlice, PROXY_NAME_LABEL, Service};
+use types::service::{EndpointSlice, PROXY_NAME_LABEL, SERVICE_NAME_LABEL, Service};
 
 use crate::addressing::Own;
 use crate::brain::Problem;
@@ -75,6 +75,20 @@ impl Catalogue {
     /// The names of all Services.
     pub(crate) fn names(&self) -> Vec<ObjectName> {
         self.services.keys().cloned().collect()
+    }
+
+    pub(crate) fn all_services(&self) -> impl Iterator<Item = &Box<Service>> {
+        self.services.values()
+    }
+
+    /// All slices, with the label that names their Service, which is not kept with each.
+    pub(crate) fn all_slices(&self) -> impl Iterator<Item = EndpointSlice> {
+        self.slices.iter().flat_map(|(service, slices)| {
+            slices.iter().cloned().map(|mut slice| {
+                slice.metadata.labels.insert(SERVICE_NAME_LABEL.to_owned(), service.name.clone());
+                slice
+            })
+        })
     }
 
     /// Names of Services with an external address or cluster IP that matches.

@@ -29,7 +29,7 @@ pub use object::{Manifest, Object, ObjectKey};
 pub use probe::{Probe, Target};
 pub use scenario::{Final, Outcome, Scenario, Step};
 pub use settings::NodeSettings;
-pub use text::{flow_owner, flows as render_flows};
+pub use text::flows as render_flows;
 
 /// An invalid input: the document, the object, the field and the fix.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

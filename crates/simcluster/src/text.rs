@@ -18,29 +18,9 @@ use crate::network::{Connection, Place};
 /// Lines by the object that they belong to.
 pub(crate) type Lines = BTreeMap<String, BTreeSet<String>>;
 
-/// The owner of a flow or group in the words of Kubernetes: `Pod default/web`, `NetworkPolicy default/web ingress[0]`.
-pub fn flow_owner(agent: &Agent, owner: &Owner) -> String {
-    let brain = agent.brain();
-    let pod = |interface: &str| {
-        let attached = brain.interfaces().find(|attached| attached.name == interface);
-        attached.map_or_else(|| format!("interface {interface}"), |attached| format!("Pod {}", attached.pod))
-    };
-    match owner {
-        Owner::Node => "Node".to_owned(),
-        Owner::Interface(name) => pod(name),
-        Owner::Peer(name) => format!("Node {name}"),
-        Owner::Service(key) => format!("Service {key}"),
-        Owner::Rule(id) => match brain.rule(*id) {
-            Some(rule) => format!("NetworkPolicy {} {rule} ({id})", rule.policy),
-            None => format!("rule {id}"),
-        },
-        Owner::Isolation(name) => format!("isolation of {}", pod(name)),
-    }
-}
-
 /// All owners of a flow, as text.
 fn owners(agent: &Agent, owners: &[Owner]) -> String {
-    let names: Vec<String> = owners.iter().map(|owner| flow_owner(agent, owner)).collect();
+    let names: Vec<String> = owners.iter().map(|owner| agent.brain().owner_name(owner)).collect();
     names.join(", ")
 }
 

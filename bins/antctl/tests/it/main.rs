@@ -2,3 +2,5 @@
 
 #[cfg(test)]
 mod pipeline;
+#[cfg(test)]
+mod replay;

@@ -79,6 +79,16 @@ pub(crate) const KEYS: &[Key] = &[
     // Interfaces of the agent.
     key("apiPort", "10350", "port of the agent's API"),
     key("enablePrometheusMetrics", "true", "whether the API serves Prometheus metrics"),
+    key(
+        "eventRecording.enable",
+        "false",
+        "not in Antrea: whether the agent records its events, without secrets, for `antctl replay`",
+    ),
+    key(
+        "eventRecording.maxSizeMB",
+        "64",
+        "not in Antrea: size at which a recording begins again with a checkpoint; the one before is kept",
+    ),
     key("tlsCipherSuites", "", "accepted cipher suites of TLS 1.2"),
     key("tlsMinVersion", "", "minimum version of TLS"),
     key(

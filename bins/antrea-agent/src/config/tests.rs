@@ -80,6 +80,7 @@ serviceCIDR: 10.0.0.0/16
 serviceCIDRv6: fd00:96::/112
 apiPort: 1234
 enablePrometheusMetrics: false
+eventRecording: {enable: true, maxSizeMB: 7}
 clientConnection:
   kubeconfig: /etc/kubeconfig
 antreaClientConnection: {kubeconfig: /etc/antrea.kubeconfig}
@@ -117,6 +118,7 @@ kubeAPIServerOverride: https://192.0.2.9:6443
         service_cidr_v6: Some("fd00:96::/112".parse().unwrap()),
         api_port: 1234,
         enable_prometheus_metrics: false,
+        event_recording: EventRecording { enable: true, max_size_mb: 7 },
         client_connection: Connection { kubeconfig: Some("/etc/kubeconfig".into()) },
         antrea_client_connection: Connection { kubeconfig: Some("/etc/antrea.kubeconfig".into()) },
         kube_api_server_override: Some("https://192.0.2.9:6443".into()),

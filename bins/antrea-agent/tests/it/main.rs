@@ -20,6 +20,8 @@ mod pods;
 #[cfg(test)]
 mod policies;
 #[cfg(test)]
+mod recording;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod repair;

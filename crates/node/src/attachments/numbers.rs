@@ -14,6 +14,14 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
+    pub(crate) fn last(&self) -> Option<u16> {
+        self.last
+    }
+
+    pub(crate) fn resume(&mut self, last: Option<u16>) {
+        self.last = last;
+    }
+
     /// The next free number; `None` if all are taken.
     pub(super) fn reserve(&mut self, taken: &BTreeSet<u16>) -> Option<u16> {
         // After a start: continue after the highest number in use.

@@ -220,9 +220,14 @@ impl Brain {
     pub(super) fn connect(&mut self, name: &str) {
         let Some(interface) = self.interfaces.get(name) else { return };
         let may_connect = || self.knows_policies() && (self.without_controller || self.is_seen(interface));
-        if !self.admitted.contains(name) && !may_connect() {
-            return;
+        if self.admitted.contains(name) || may_connect() {
+            self.admit(name);
         }
+    }
+
+    /// Connects a Pod.
+    pub(super) fn admit(&mut self, name: &str) {
+        let Some(interface) = self.interfaces.get(name) else { return };
         let pod = Pod { port: interface.port, mac: interface.mac, addresses: interface.addresses.clone() };
         self.switch.set_flows(&Owner::Interface(name.to_owned()), self.pipeline.pod(&pod));
         self.admitted.insert(name.to_owned());

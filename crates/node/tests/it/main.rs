@@ -12,6 +12,8 @@ mod order;
 #[cfg(test)]
 mod policies;
 #[cfg(test)]
+mod recording;
+#[cfg(test)]
 mod services;
 #[cfg(test)]
 mod switch;

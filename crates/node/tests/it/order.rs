@@ -7,7 +7,7 @@ use types::ObjectName;
 
 use crate::fixture::*;
 
-fn event() -> impl Strategy<Value = Event> {
+pub(crate) fn event() -> impl Strategy<Value = Event> {
     let gone_node = |n: u8| Event::Node(Change::Gone(ObjectName { namespace: String::new(), name: format!("n{n}") }));
     let overlapping = |n: u8| node_with(&format!("n{n}"), &format!("192.168.77.{n}"), &["10.10.0.0/20".to_owned()]);
     prop_oneof![

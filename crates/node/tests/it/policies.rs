@@ -17,13 +17,13 @@ use types::control::{Batch, GroupChange, GroupId, Patch, PodChange, Seen};
 use crate::fixture::*;
 
 /// A cluster as the controller knows it, and the batches for Node `n1`.
-struct Controller {
+pub(crate) struct Controller {
     brain: policy::Brain,
     subscription: policy::Subscription,
 }
 
 impl Controller {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut brain = policy::Brain::default();
         let subscription = brain.subscribe("n1");
         brain.step(policy::Event::Namespace(
@@ -36,7 +36,7 @@ impl Controller {
     }
 
     /// Pod `p<index>` is on a Node and has these labels.
-    fn pod(&mut self, index: u8, node: &str, labels: Value, with_address: bool) {
+    pub(crate) fn pod(&mut self, index: u8, node: &str, labels: Value, with_address: bool) {
         let address = if with_address { format!("10.10.1.{index}") } else { String::new() };
         let pod = json!({
             "metadata": {"namespace": "shop", "name": format!("p{index}"), "uid": format!("uid-of-p{index}"), "labels": labels},
@@ -46,19 +46,23 @@ impl Controller {
         self.brain.step(policy::Event::Pod(Box::new(serde_json::from_value(pod).unwrap())));
     }
 
-    fn policy(&mut self, policy_name: &str, spec: Value) {
+    pub(crate) fn policy(&mut self, policy_name: &str, spec: Value) {
         let metadata =
             json!({"namespace": "shop", "name": policy_name, "uid": format!("uid-of-{policy_name}"), "generation": 1});
         let policy = json!({"metadata": metadata, "spec": spec});
         self.brain.step(policy::Event::Policy(Box::new(serde_json::from_value(policy).unwrap())));
     }
 
-    fn take(&mut self) -> Option<Batch> {
+    pub(crate) fn policy_gone(&mut self, policy_name: &str) {
+        self.brain.step(policy::Event::PolicyGone(name(policy_name)));
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Batch> {
         self.brain.take(&self.subscription).unwrap()
     }
 
     /// A complete snapshot, as for a Node that starts.
-    fn snapshot(&mut self) -> Batch {
+    pub(crate) fn snapshot(&mut self) -> Batch {
         let subscription = self.brain.subscribe("n1");
         let batch = self.brain.take(&subscription).unwrap().unwrap();
         self.subscription = subscription;
@@ -400,7 +404,7 @@ fn walk(steps: impl IntoIterator<Item = Step>) -> Result<(), TestCaseError> {
             Step::Pod(n, node, label, ip) => controller.pod(n, node, json!({"app": label}), ip),
             Step::PodGone(n) => drop(controller.brain.step(policy::Event::PodGone(name(&format!("p{n}"))))),
             Step::Policy(n, to, from, kind) => controller.policy(&format!("policy{n}"), spec(to, from, kind)),
-            Step::PolicyGone(n) => drop(controller.brain.step(policy::Event::PolicyGone(name(&format!("policy{n}"))))),
+            Step::PolicyGone(n) => controller.policy_gone(&format!("policy{n}")),
             Step::Namespace(shop) => {
                 let labels = if shop { json!({"team": "shop"}) } else { json!({}) };
                 let namespace = json!({"metadata": {"name": "shop", "labels": labels}});
