@@ -20,7 +20,7 @@ const BEFORE: &str = "events.old.jsonl";
 /// Lines that wait to be written.
 const QUEUE: usize = 4096;
 /// A recording that cannot begin again, since calls are in progress all the time, ends at this multiple of its size.
-const PATIENCE: u64 = 4;
+const MAX_GROWTH: u64 = 4;
 
 /// What the thread writes.
 enum Line {
@@ -60,7 +60,7 @@ impl Recorder {
         {
             self.begin(now, &state);
         }
-        if self.size > self.limit.saturating_mul(PATIENCE) {
+        if self.size > self.limit.saturating_mul(MAX_GROWTH) {
             self.has_gap = true;
         }
         if self.has_gap {

@@ -225,7 +225,7 @@ impl Brain {
         }
     }
 
-    /// Connects a Pod.
+    /// Installs the flows of an attached Pod.
     pub(super) fn admit(&mut self, name: &str) {
         let Some(interface) = self.interfaces.get(name) else { return };
         let pod = Pod { port: interface.port, mac: interface.mac, addresses: interface.addresses.clone() };
