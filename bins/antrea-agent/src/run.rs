@@ -10,17 +10,18 @@ use anyhow::{Context, Result, bail};
 use host::ipam::{Pool, Range};
 use ipnet::IpNet;
 use k8s::{Client, Timeouts, WatchEvent, WatchFilter};
-use node::database::{BridgePorts, BridgeSpec, Tunnel};
+use node::database::{BridgePorts, BridgeSpec, Tunnel as TunnelPort};
 use node::{Brain, ControlPath, Own, local_addresses, node_addresses};
 use ovs::database::Database;
 use ovs::switch::Switch;
-use pipeline::model::{Datapath, Features, Gateway, Mode};
+use pipeline::model::{Features, Gateway};
 use tokio::sync::watch;
 use tracing::{info, warn};
+use types::network::{Datapath, Tunnel};
 use types::node::Node;
 
 use crate::cni::Cni;
-use crate::config::{self, Config, EncapMode};
+use crate::config::Config;
 use crate::conntrack::{Conntrack, guard};
 use crate::control::{Control, SnapshotFile};
 use crate::control_path;
@@ -141,21 +142,18 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
 
     let database = Arc::new(Database::connect(ovs::database::Config::new(config.ovs_run_dir.join("db.sock"))));
     let datapath = config.ovs_datapath_type.unwrap_or_else(find_datapath);
-    if datapath == config::Datapath::Netdev && config.has_tunnel() && config.tunnel_type == config::Tunnel::Stt {
+    if datapath == Datapath::Netdev && config.has_tunnel() && config.tunnel_type == Tunnel::Stt {
         bail!(
             "tunnelType: stt needs the kernel datapath, and this Node has no openvswitch module; use geneve, vxlan or gre"
         );
     }
     let spec = BridgeSpec {
         bridge: config.ovs_bridge.clone(),
-        datapath: match datapath {
-            config::Datapath::System => "system".to_owned(),
-            config::Datapath::Netdev => "netdev".to_owned(),
-        },
+        datapath: datapath.ovs_type().to_owned(),
         gateway: config.host_gateway.clone(),
         mtu,
-        tunnel: config.has_tunnel().then(|| Tunnel {
-            kind: config.tunnel_type.name().to_owned(),
+        tunnel: config.has_tunnel().then(|| TunnelPort {
+            kind: config.tunnel_type.ovs_type().to_owned(),
             port: config.tunnel_port,
             checksum: config.tunnel_csum,
             local: transport.tunnel_source(),
@@ -253,7 +251,7 @@ struct Facts<'a> {
     addresses: pipeline::model::Families<pipeline::model::Address>,
     transport: &'a Transport,
     mtu: u32,
-    datapath: config::Datapath,
+    datapath: Datapath,
     bridge_ports: BridgePorts,
     control_path: ControlPath,
 }
@@ -268,20 +266,13 @@ fn own(config: &Config, facts: Facts<'_>) -> Result<Own> {
     };
     Ok(Own {
         name: name.to_owned(),
-        mode: match config.traffic_encap_mode {
-            EncapMode::Encap => Mode::Encap,
-            EncapMode::NoEncap => Mode::NoEncap,
-            EncapMode::Hybrid => Mode::Hybrid,
-        },
+        mode: config.traffic_encap_mode,
         features: Features {
             antrea_proxy: config.antrea_proxy.enable,
             proxy_all: config.antrea_proxy.proxy_all,
             antrea_policy: true,
         },
-        datapath: match datapath {
-            config::Datapath::System => Datapath::System,
-            config::Datapath::Netdev => Datapath::Netdev,
-        },
+        datapath,
         gateway_device: config.host_gateway.clone(),
         gateway: Gateway { port: bridge_ports.gateway, mac: bridge_ports.mac },
         tunnels: bridge_ports.tunnel.into_iter().collect(),
@@ -312,12 +303,8 @@ fn ranges(own: &Own) -> Result<Vec<Range>> {
 }
 
 /// The kernel datapath, if its module is loaded.
-fn find_datapath() -> config::Datapath {
-    if std::path::Path::new("/sys/module/openvswitch").exists() {
-        config::Datapath::System
-    } else {
-        config::Datapath::Netdev
-    }
+fn find_datapath() -> Datapath {
+    if std::path::Path::new("/sys/module/openvswitch").exists() { Datapath::System } else { Datapath::Netdev }
 }
 
 /// Waits for the initial sync, and logs the sources that are missing.

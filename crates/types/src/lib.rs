@@ -13,6 +13,7 @@ pub mod config_map;
 pub mod control;
 pub mod host;
 pub mod meta;
+pub mod network;
 pub mod network_policy;
 pub mod node;
 pub mod pod;
