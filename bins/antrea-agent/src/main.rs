@@ -14,6 +14,7 @@ mod conntrack;
 mod control;
 mod control_path;
 mod database;
+mod desired;
 mod engine;
 mod host_reconciler;
 mod install_cni;
