@@ -14,6 +14,7 @@ mod authenticator;
 mod ca;
 mod config;
 mod engine;
+mod inputs;
 mod node_ipam;
 mod peers;
 mod policy_events;

@@ -83,11 +83,11 @@ async fn start(config: &Config) -> Result<Started> {
 
     let (proxy_sender, proxy) = watch::channel(Arc::default());
     tokio::spawn(tls::follow_front_proxy(client.clone(), proxy_sender));
-    let reconciler = CaReconciler::new(client.clone(), leads);
+    let reconciler = CaReconciler::new(client.clone());
     let (ca_sender, ca) = watch::channel(reconciler.first().await);
     let first = tls::server_config(&ca.borrow(), &proxy.borrow())?;
     let (config_sender, tls) = watch::channel(Arc::new(first));
-    tokio::spawn(reconciler.run(ca_sender));
+    tokio::spawn(reconciler.run(leads, ca_sender));
     let me = config.api_address.or_else(|| std::env::var("POD_IP").ok()?.parse().ok());
     let peers = Peers::find(client.clone(), me, ca.clone());
     tokio::spawn(tls::run(ca, proxy.clone(), config_sender));
