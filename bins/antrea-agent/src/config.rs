@@ -12,7 +12,7 @@ use serde::Serialize;
 
 pub(crate) mod keys;
 
-use ::config::{ConfigError, Reader};
+use ::config::{ConfigError, Problem, Reader};
 use types::network::{Datapath, Mode, Tunnel};
 
 /// The parsed configuration file, with defaults.
@@ -94,9 +94,7 @@ impl Config {
         let Some(file) = file else { return Self::read("(no file)", "") };
         let text = fs::read_to_string(file).map_err(|error| ConfigError {
             file: file.display().to_string(),
-            problems: vec![format!(
-                "cannot be read: {error}; --config must be the path of the agent's configuration file"
-            )],
+            problems: vec![Problem::Unreadable { reason: error.to_string(), program: "agent" }],
         })?;
         Self::read(&file.display().to_string(), &text)
     }
@@ -145,11 +143,7 @@ impl Config {
     fn check_combinations(&self, reader: &mut Reader) {
         let proxy = &self.antrea_proxy;
         let encap = self.traffic_encap_mode == Mode::Encap;
-        let mut problem = |wrong: bool, text: &str| {
-            if wrong {
-                reader.problems.push(text.into());
-            }
-        };
+        let mut problem = |is_wrong, what| reader.combination(is_wrong, what);
         problem(
             self.no_snat && self.traffic_encap_mode != Mode::NoEncap,
             "noSNAT: true needs trafficEncapMode noEncap: in other modes there is no route from outside to Pods",

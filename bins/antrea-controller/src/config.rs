@@ -4,7 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use ::config::{ConfigError, Reader};
+use ::config::{ConfigError, Problem, Reader};
 use ipnet::IpNet;
 use serde::Serialize;
 
@@ -55,7 +55,7 @@ impl Config {
         let Some(file) = file else { return Self::read("(no file)", "") };
         let text = fs::read_to_string(file).map_err(|error| ConfigError {
             file: file.display().to_string(),
-            problems: vec![format!("cannot be read: {error}; --config must name the controller's configuration file")],
+            problems: vec![Problem::Unreadable { reason: error.to_string(), program: "controller" }],
         })?;
         Self::read(&file.display().to_string(), &text)
     }
@@ -105,9 +105,8 @@ impl NodeIpam {
     }
 
     fn check(&self, reader: &mut Reader) {
-        if self.cluster_cidrs.is_empty() {
-            reader.problems.push("nodeIPAM.clusterCIDRs: is needed where nodeIPAM.enableNodeIPAM is true".to_owned());
-        }
+        let needed = "nodeIPAM.clusterCIDRs: is needed where nodeIPAM.enableNodeIPAM is true";
+        reader.combination(self.cluster_cidrs.is_empty(), needed);
         for (n, cidr) in self.cluster_cidrs.iter().enumerate() {
             let (mask, key) = match cidr {
                 IpNet::V4(_) => (self.mask_size_v4, "nodeCIDRMaskSizeIPv4"),
