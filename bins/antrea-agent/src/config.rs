@@ -3,7 +3,6 @@
 //! An invalid value is an error that names the file, the key, the value and what is allowed; so is a key that looks misspelt.
 //! Unimplemented keys of Antrea and unknown keys are accepted and logged.
 
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -12,8 +11,10 @@ use serde::Serialize;
 
 pub(crate) mod keys;
 
-use ::config::{ConfigError, Problem, Reader};
+use ::config::{ConfigError, Reader};
 use types::network::{Datapath, Mode, Tunnel};
+
+use crate::DAEMON;
 
 /// The parsed configuration file, with defaults.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -91,15 +92,11 @@ const MTUS: std::ops::RangeInclusive<u32> = 576..=65_535;
 impl Config {
     /// Reads a file, or uses the defaults. Returns notes for the log, too.
     pub(crate) fn load(file: Option<&Path>) -> Result<(Self, Vec<String>), ConfigError> {
-        let Some(file) = file else { return Self::read("(no file)", "") };
-        let text = fs::read_to_string(file).map_err(|error| ConfigError {
-            file: file.display().to_string(),
-            problems: vec![Problem::Unreadable { reason: error.to_string(), program: "agent" }],
-        })?;
-        Self::read(&file.display().to_string(), &text)
+        DAEMON.load_config(&keys::SCHEMA, file, Self::ask)
     }
 
     /// Reads the text of a file.
+    #[cfg(test)]
     pub(crate) fn read(file: &str, text: &str) -> Result<(Self, Vec<String>), ConfigError> {
         ::config::read(&keys::SCHEMA, file, text, Self::ask)
     }

@@ -15,11 +15,13 @@ use node::{Brain, ControlPath, Own, local_addresses, node_addresses};
 use ovs::database::Database;
 use ovs::switch::Switch;
 use pipeline::model::{Features, Gateway};
+use telemetry::daemon::stop_signal;
 use tokio::sync::watch;
 use tracing::{info, warn};
 use types::network::{Datapath, Tunnel};
 use types::node::Node;
 
+use crate::DAEMON;
 use crate::cni::Cni;
 use crate::config::Config;
 use crate::conntrack::{Conntrack, guard};
@@ -52,11 +54,7 @@ const MAX_BLOCKING: usize = 16;
 /// Runs the agent until SIGTERM or SIGINT, and logs `notes` first. Flows, routes and Pod interfaces stay in place: Pods keep
 /// their network while no agent runs.
 pub(crate) fn run(config: &Config, notes: &[String]) -> Result<()> {
-    let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned());
-    telemetry::log::init(&filter, telemetry::log::Format::Text)?;
-    for note in notes {
-        info!("{note}");
-    }
+    DAEMON.start_log(notes)?;
     let name = node_name()?;
     // One thread is enough, and keeps memory small.
     let runtime =
@@ -85,7 +83,7 @@ fn namespace() -> String {
 }
 
 async fn run_until_stopped(config: &Config, name: &str) -> Result<()> {
-    let stop = stopped()?;
+    let stop = stop_signal()?;
     tokio::pin!(stop);
     let started = tokio::select! {
         () = &mut stop => return Ok(()),
@@ -336,16 +334,4 @@ async fn waiting_for<T>(what: &str, work: impl Future<Output = T>) -> T {
         () = tokio::time::sleep_until(warn_at.into()) => warn!("waiting for {what}"),
     }
     work.await
-}
-
-/// Ends with SIGTERM or SIGINT.
-fn stopped() -> Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
 }

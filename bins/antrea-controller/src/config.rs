@@ -1,12 +1,13 @@
 //! The configuration file, `antrea-controller.conf`: Antrea's keys, with Antrea's defaults.
 
-use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use ::config::{ConfigError, Problem, Reader};
+use ::config::{ConfigError, Reader};
 use ipnet::IpNet;
 use serde::Serialize;
+
+use crate::DAEMON;
 
 pub(crate) mod keys;
 
@@ -52,16 +53,12 @@ pub(crate) struct NodeIpam {
 impl Config {
     /// Reads a file, or uses defaults without one. Also returns notes to log.
     pub(crate) fn load(file: Option<&Path>) -> Result<(Self, Vec<String>), ConfigError> {
-        let Some(file) = file else { return Self::read("(no file)", "") };
-        let text = fs::read_to_string(file).map_err(|error| ConfigError {
-            file: file.display().to_string(),
-            problems: vec![Problem::Unreadable { reason: error.to_string(), program: "controller" }],
-        })?;
-        Self::read(&file.display().to_string(), &text)
+        DAEMON.load_config(&keys::SCHEMA, file, Self::ask)
     }
 
     /// Parses the text of a file.
-    pub(crate) fn read(file: &str, text: &str) -> Result<(Self, Vec<String>), ConfigError> {
+    #[cfg(test)]
+    fn read(file: &str, text: &str) -> Result<(Self, Vec<String>), ConfigError> {
         ::config::read(&keys::SCHEMA, file, text, Self::ask)
     }
 

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use api::control::server::{Listener, Timeouts};
 use k8s::Client;
-use tokio::signal::unix::{SignalKind, signal};
+use telemetry::daemon::stop_signal;
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info};
 use types::ObjectName;
 
+use crate::DAEMON;
 use crate::agents::Agents;
 use crate::authenticator::Authenticator;
 use crate::ca::CaReconciler;
@@ -26,11 +27,7 @@ const LEASE: &str = "antrea-controller";
 
 /// Runs the controller until it gets a signal; `notes` are logged first.
 pub(crate) fn run(config: &Config, notes: &[String]) -> Result<()> {
-    let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned());
-    telemetry::log::init(&filter, telemetry::log::Format::Text)?;
-    for note in notes {
-        info!("{note}");
-    }
+    DAEMON.start_log(notes)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(work(config));
     runtime.shutdown_background();
@@ -38,13 +35,7 @@ pub(crate) fn run(config: &Config, notes: &[String]) -> Result<()> {
 }
 
 async fn work(config: &Config) -> Result<()> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let stop = async {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
+    let stop = stop_signal()?;
     tokio::pin!(stop);
     let started = tokio::select! {
         () = &mut stop => return Ok(()),

@@ -1,4 +1,6 @@
 use super::keys::{KEYS, NOT_YET};
+use std::fs;
+
 use super::*;
 
 fn read(text: &str) -> (Config, Vec<String>) {
