@@ -3,7 +3,6 @@
 //! An invalid value is an error that names the file, the key, the value and what is allowed; so is a key that looks misspelt.
 //! Unimplemented keys of Antrea and unknown keys are accepted and logged.
 
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -13,6 +12,9 @@ use serde::Serialize;
 pub(crate) mod keys;
 
 use ::config::{ConfigError, Reader};
+use types::network::{Datapath, Mode, Tunnel};
+
+use crate::DAEMON;
 
 /// The parsed configuration file, with defaults.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -29,7 +31,7 @@ pub(crate) struct Config {
     pub(crate) transport_interface: Option<String>,
     #[serde(rename = "transportInterfaceCIDRs")]
     pub(crate) transport_interface_cidrs: Vec<IpNet>,
-    pub(crate) traffic_encap_mode: EncapMode,
+    pub(crate) traffic_encap_mode: Mode,
     pub(crate) tunnel_type: Tunnel,
     /// The default of the tunnel type if not set.
     pub(crate) tunnel_port: Option<u16>,
@@ -51,33 +53,6 @@ pub(crate) struct Config {
     pub(crate) antrea_client_connection: Connection,
     #[serde(rename = "kubeAPIServerOverride")]
     pub(crate) kube_api_server_override: Option<String>,
-}
-
-/// The datapath type of Open vSwitch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum Datapath {
-    System,
-    Netdev,
-}
-
-/// How packets are sent to other Nodes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum EncapMode {
-    Encap,
-    NoEncap,
-    Hybrid,
-}
-
-/// The encapsulation of packets to other Nodes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum Tunnel {
-    Geneve,
-    Vxlan,
-    Gre,
-    Stt,
 }
 
 /// How external connections are forwarded to Pods of other Nodes.
@@ -127,17 +102,11 @@ const MTUS: std::ops::RangeInclusive<u32> = 576..=65_535;
 impl Config {
     /// Reads a file, or uses the defaults. Returns notes for the log, too.
     pub(crate) fn load(file: Option<&Path>) -> Result<(Self, Vec<String>), ConfigError> {
-        let Some(file) = file else { return Self::read("(no file)", "") };
-        let text = fs::read_to_string(file).map_err(|error| ConfigError {
-            file: file.display().to_string(),
-            problems: vec![format!(
-                "cannot be read: {error}; --config must be the path of the agent's configuration file"
-            )],
-        })?;
-        Self::read(&file.display().to_string(), &text)
+        DAEMON.load_config(&keys::SCHEMA, file, Self::ask)
     }
 
     /// Reads the text of a file.
+    #[cfg(test)]
     pub(crate) fn read(file: &str, text: &str) -> Result<(Self, Vec<String>), ConfigError> {
         ::config::read(&keys::SCHEMA, file, text, Self::ask)
     }
@@ -184,14 +153,10 @@ impl Config {
     /// Reports combinations of keys that contradict each other.
     fn check_combinations(&self, reader: &mut Reader) {
         let proxy = &self.antrea_proxy;
-        let encap = self.traffic_encap_mode == EncapMode::Encap;
-        let mut problem = |wrong: bool, text: &str| {
-            if wrong {
-                reader.problems.push(text.into());
-            }
-        };
+        let encap = self.traffic_encap_mode == Mode::Encap;
+        let mut problem = |is_wrong, what| reader.combination(is_wrong, what);
         problem(
-            self.no_snat && self.traffic_encap_mode != EncapMode::NoEncap,
+            self.no_snat && self.traffic_encap_mode != Mode::NoEncap,
             "noSNAT: true needs trafficEncapMode noEncap: in other modes there is no route from outside to Pods",
         );
         problem(
@@ -246,21 +211,21 @@ const DEFAULT_HEALTH_CHECKS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::U
 const TUNNELS: &[(&str, Tunnel)] =
     &[("geneve", Tunnel::Geneve), ("vxlan", Tunnel::Vxlan), ("gre", Tunnel::Gre), ("stt", Tunnel::Stt)];
 
-fn encap_mode(reader: &mut Reader) -> EncapMode {
+fn encap_mode(reader: &mut Reader) -> Mode {
     let key = "trafficEncapMode";
     let modes = [
-        ("encap", Some(EncapMode::Encap)),
-        ("noEncap", Some(EncapMode::NoEncap)),
-        ("hybrid", Some(EncapMode::Hybrid)),
+        ("encap", Some(Mode::Encap)),
+        ("noEncap", Some(Mode::NoEncap)),
+        ("hybrid", Some(Mode::Hybrid)),
         ("networkPolicyOnly", None),
     ];
     match reader.choice(key, &modes) {
-        None => EncapMode::Encap,
+        None => Mode::Encap,
         Some(Some(mode)) => mode,
         Some(None) => {
             let problem = "is not implemented yet; it can be encap, noEncap or hybrid";
             reader.problem(key, &"networkPolicyOnly".into(), problem);
-            EncapMode::Encap
+            Mode::Encap
         }
     }
 }

@@ -2,20 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use node::database::{BridgePorts, BridgeSpec, Desired, PortRow, Subject, UnassignedPort};
+use node::database::{BridgePorts, BridgeSpec, Change, Desired, PortRow, Subject, UnassignedPort};
 use node::{Event, PortEvent, Source};
-use ovs::database::{Database, TransactError};
+use ovs::database::{Changes, Database, TransactError};
 use ovsdb::replica::Replica;
 use ovsdb::tables::RowError;
+use reconcile::{Pass, Settings, Status, Target};
 use thiserror::Error;
-use tracing::{debug, warn};
-use types::backoff::Backoff;
+use tokio::sync::{oneshot, watch};
+use tracing::warn;
 
-use crate::engine::{Engine, sleep_until};
+use crate::desired::DesiredPart;
+use crate::engine::Engine;
 
+/// OVSDB reports all its changes. They are not collected: a runtime waits for the port of its Pod.
+const SETTINGS: Settings = Settings { collect: Duration::ZERO, ..Settings::ON_CHANGE };
 /// How long ovs-vswitchd may take to create the bridge and its ports.
 const OVS_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -66,85 +69,122 @@ pub(crate) struct Reconciler {
     pub(crate) engine: Engine,
     /// The ports that the flows contain.
     pub(crate) ports: BridgePorts,
-    /// Number of repaired differences that another program has caused.
-    pub(crate) repairs: Arc<AtomicU64>,
+    pub(crate) status: watch::Sender<Status>,
 }
 
 impl Reconciler {
     /// Runs until the bridge was deleted and created again, or cannot be repaired.
     pub(crate) async fn run(self) -> BridgeError {
         let stopped = BridgeError::Timeout { bridge: self.spec.bridge.clone() };
-        let (mut changes, mut progress) = (self.database.changes(), self.engine.progress());
-        let mut known = Known::default();
-        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
-        let (mut retry_at, mut applied) = (None, None);
-        loop {
-            let by_us = tokio::select! {
-                feed = changes.next() => match feed {
-                    Some(_) => false,
-                    None => return stopped,
-                },
-                changed = progress.changed() => match changed {
-                    Ok(()) => true,
-                    Err(_) => return stopped,
-                },
-                () = sleep_until(retry_at) => true,
-            };
-            let Some(replica) = self.database.snapshot() else { continue };
-            if !by_us && let Err(error) = known.follow(&replica, &self.spec.bridge, &self.engine).await {
-                warn!(%error, "cannot read ports from OVSDB");
-                continue;
+        let spec = self.spec.clone();
+        let desired = DesiredPart::new(
+            self.engine.clone(),
+            |progress| Some(progress.database_version),
+            move |brain| (brain.database_version(), brain.database(spec.clone())),
+        );
+        let (sender, unrepairable) = oneshot::channel();
+        let changes = self.database.changes();
+        let follow = follow(Arc::clone(&self.database), self.spec.bridge.clone(), self.engine.clone());
+        let target = Bridge { of: self, changes, unrepairable: Some(sender) };
+        tokio::select! {
+            () = reconcile::run(target, desired, SETTINGS) => stopped,
+            () = follow => stopped,
+            Ok(error) = unrepairable => error,
+        }
+    }
+}
+
+/// The bridge in OVSDB.
+struct Bridge {
+    of: Reconciler,
+    changes: Changes,
+    /// Ends the agent, which starts again with the new ports.
+    unrepairable: Option<oneshot::Sender<BridgeError>>,
+}
+
+#[derive(Debug, Error)]
+enum Problem {
+    #[error("cannot change port {name}: {source}")]
+    Port { name: String, source: TransactError },
+    #[error(transparent)]
+    Row(#[from] RowError),
+    #[error("the bridge cannot be repaired; the agent exits")]
+    Unrepairable,
+    #[error("OVSDB has not been read yet")]
+    NotSynced,
+}
+
+impl Bridge {
+    /// Applies one difference.
+    async fn apply(&mut self, change: Change) -> Result<Subject, Problem> {
+        let Reconciler { spec, database, engine, ports, .. } = &self.of;
+        match &change.subject {
+            Subject::Bridge => {
+                let error = match set_up(spec, database).await {
+                    Ok(assigned) if assigned == *ports => return Ok(change.subject),
+                    Ok(_) => BridgeError::Recreated { bridge: spec.bridge.clone() },
+                    Err(error) => error,
+                };
+                // Fails if the agent is stopping.
+                self.unrepairable.take().map(|sender| sender.send(error));
+                Err(Problem::Unrepairable)
             }
-            if !known.is_synced {
-                continue;
-            }
-            let version = progress.borrow_and_update().database_version;
-            let is_new = applied != Some(version);
-            if by_us && !is_new && retry_at.is_none() {
-                continue;
-            }
-            retry_at = None;
-            // Not the one above: its changes may have been made meanwhile.
-            let Some(replica) = self.database.snapshot() else { continue };
-            match self.reconcile(&replica, is_new).await {
-                Ok(true) => {
-                    applied = Some(version);
-                    backoff.reset();
+            Subject::Port(name) => match database.transact(change.transaction).await {
+                Ok(_) => Ok(change.subject),
+                Err(source) => {
+                    let (name, problem) = (name.clone(), source.to_string());
+                    engine.send(Event::Port(PortEvent::Failed { name: name.clone(), problem })).await;
+                    Err(Problem::Port { name, source })
                 }
-                Ok(false) => retry_at = Some(Instant::now() + backoff.next_delay()),
-                Err(error) => return error,
+            },
+        }
+    }
+}
+
+impl Target for Bridge {
+    type Desired = Desired;
+    type Change = Subject;
+    type Failure = Problem;
+
+    fn name(&self) -> &'static str {
+        "OVSDB"
+    }
+
+    async fn reconcile(&mut self, desired: Desired) -> Pass<Subject, Problem> {
+        let Some(replica) = self.of.database.snapshot() else { return Pass::failed(Problem::NotSynced) };
+        let changes = match desired.changes(&replica) {
+            Ok(changes) => changes,
+            Err(error) => return Pass::failed(error.into()),
+        };
+        let mut pass = Pass::default();
+        for change in changes {
+            match self.apply(change).await {
+                Ok(subject) => pass.changes.push(subject),
+                Err(problem) => pass.failures.push(problem),
             }
+        }
+        pass
+    }
+
+    async fn changed(&mut self) {
+        if self.changes.next().await.is_none() {
+            std::future::pending().await
         }
     }
 
-    /// Applies all differences, and returns whether that succeeded. A difference without a change of the desired state is drift.
-    async fn reconcile(&self, replica: &Replica, is_new: bool) -> Result<bool, BridgeError> {
-        let spec = self.spec.clone();
-        let desired = self.engine.read(move |brain| brain.database(spec)).await;
-        let mut succeeded = true;
-        for change in desired.changes(replica)? {
-            if !is_new || change.subject == Subject::Bridge {
-                self.repairs.fetch_add(1, Ordering::Relaxed);
-            }
-            match change.subject {
-                Subject::Bridge => {
-                    warn!(bridge = self.spec.bridge, "bridge settings drifted; repairing");
-                    if set_up(&self.spec, &self.database).await? != self.ports {
-                        return Err(BridgeError::Recreated { bridge: self.spec.bridge.clone() });
-                    }
-                }
-                Subject::Port(name) => match self.database.transact(change.transaction).await {
-                    Ok(_) => debug!(interface = name, "changed the port in OVSDB"),
-                    Err(error) => {
-                        succeeded = false;
-                        warn!(interface = name, %error, "cannot change the Pod's port in OVSDB; retrying");
-                        let problem = error.to_string();
-                        self.engine.send(Event::Port(PortEvent::Failed { name, problem })).await;
-                    }
-                },
-            }
+    fn report(&mut self, status: &Status) {
+        self.of.status.send_replace(status.clone());
+    }
+}
+
+/// Passes the ports of the bridge to the brain, until the agent stops.
+async fn follow(database: Arc<Database>, bridge: String, engine: Engine) {
+    let (mut changes, mut known) = (database.changes(), Known::default());
+    while changes.next().await.is_some() {
+        let Some(replica) = database.snapshot() else { continue };
+        if let Err(error) = known.follow(&replica, &bridge, &engine).await {
+            warn!(%error, "cannot read ports from OVSDB");
         }
-        Ok(succeeded)
     }
 }
 

@@ -14,6 +14,7 @@ mod conntrack;
 mod control;
 mod control_path;
 mod database;
+mod desired;
 mod engine;
 mod host_reconciler;
 mod install_cni;
@@ -28,9 +29,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use telemetry::daemon::Daemon;
 
 use config::Config;
 use install_cni::{Change, Installation};
+
+pub(crate) const DAEMON: Daemon = Daemon { name: "antrea-agent", role: "agent" };
 
 #[derive(Parser)]
 #[command(
@@ -82,30 +86,16 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command.unwrap_or(Command::Run(cli.run)) {
         Command::Run(file) => file.load().and_then(|(config, notes)| run::run(&config, &notes)),
-        Command::Config(file) => file.load().and_then(|(config, notes)| print_config(&config, &notes)),
+        Command::Config(file) => file.load().and_then(|(config, notes)| Ok(DAEMON.print_config(&config, &notes)?)),
         Command::InstallCni(install) => install.run(),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "antrea-agent: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    DAEMON.exit(outcome)
 }
 
 impl ConfigFile {
     fn load(&self) -> anyhow::Result<(Config, Vec<String>)> {
         Ok(Config::load(self.config.as_deref())?)
     }
-}
-
-fn print_config(config: &Config, notes: &[String]) -> anyhow::Result<()> {
-    for note in notes {
-        writeln!(std::io::stderr(), "antrea-agent: {note}")?;
-    }
-    writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(config)?)?;
-    Ok(())
 }
 
 impl InstallCni {

@@ -32,7 +32,8 @@ pub(crate) struct Rest {
     pub(crate) host_status: watch::Receiver<HostStatus>,
     /// The connection tables of this Node.
     pub(crate) tracked: watch::Receiver<Tables>,
-    pub(crate) bridge_repairs: Arc<AtomicU64>,
+    /// The reconciler of OVSDB.
+    pub(crate) database_status: watch::Receiver<reconcile::Status>,
     pub(crate) database: watch::Receiver<Status>,
     /// Time of the last answer of the Kubernetes API.
     pub(crate) last_answer: watch::Receiver<Instant>,
@@ -120,7 +121,7 @@ impl Rest {
         let repaired = self.host_status.borrow().repaired;
         let repairs = "Routes, addresses, neighbours, sysctls and nftables rules that drifted and were repaired.";
         page.number(Kind::Counter, ("antrea_agent_host_repair_count", repairs), repaired);
-        let repaired = self.bridge_repairs.load(Ordering::Relaxed);
+        let repaired = self.database_status.borrow().drift_repaired;
         let repairs = "Ports and settings of the bridge that drifted and were repaired.";
         page.number(Kind::Counter, ("antrea_agent_bridge_repair_count", repairs), repaired);
         for (ip_family, services, endpoints) in [("v4", services.0, endpoints.0), ("v6", services.1, endpoints.1)] {

@@ -3,25 +3,27 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use host::ipam::{Pool, Range};
 use ipnet::IpNet;
 use k8s::{Client, Timeouts, WatchEvent, WatchFilter};
-use node::database::{BridgePorts, BridgeSpec, Tunnel};
+use node::database::{BridgePorts, BridgeSpec, Tunnel as TunnelPort};
 use node::recording::{self, Header};
 use node::{Brain, ControlPath, Own, local_addresses, node_addresses};
 use ovs::database::Database;
 use ovs::switch::Switch;
-use pipeline::model::{Datapath, Features, Gateway, Mode};
+use pipeline::model::{Features, Gateway};
+use telemetry::daemon::stop_signal;
 use tokio::sync::watch;
 use tracing::{info, warn};
+use types::network::{Datapath, Tunnel};
 use types::node::Node;
 
+use crate::DAEMON;
 use crate::cni::Cni;
-use crate::config::{self, Config, EncapMode};
+use crate::config::Config;
 use crate::conntrack::{Conntrack, guard};
 use crate::control::{Control, SnapshotFile};
 use crate::control_path;
@@ -54,11 +56,7 @@ const MAX_BLOCKING: usize = 16;
 /// Runs the agent until SIGTERM or SIGINT, and logs `notes` first. Flows, routes and Pod interfaces stay in place: Pods keep
 /// their network while no agent runs.
 pub(crate) fn run(config: &Config, notes: &[String]) -> Result<()> {
-    let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned());
-    telemetry::log::init(&filter, telemetry::log::Format::Text)?;
-    for note in notes {
-        info!("{note}");
-    }
+    DAEMON.start_log(notes)?;
     let name = node_name()?;
     // One thread is enough, and keeps memory small.
     let runtime =
@@ -87,7 +85,7 @@ fn namespace() -> String {
 }
 
 async fn run_until_stopped(config: &Config, name: &str) -> Result<()> {
-    let stop = stopped()?;
+    let stop = stop_signal()?;
     tokio::pin!(stop);
     let started = tokio::select! {
         () = &mut stop => return Ok(()),
@@ -144,21 +142,18 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
 
     let database = Arc::new(Database::connect(ovs::database::Config::new(config.ovs_run_dir.join("db.sock"))));
     let datapath = config.ovs_datapath_type.unwrap_or_else(find_datapath);
-    if datapath == config::Datapath::Netdev && config.has_tunnel() && config.tunnel_type == config::Tunnel::Stt {
+    if datapath == Datapath::Netdev && config.has_tunnel() && config.tunnel_type == Tunnel::Stt {
         bail!(
             "tunnelType: stt needs the kernel datapath, and this Node has no openvswitch module; use geneve, vxlan or gre"
         );
     }
     let spec = BridgeSpec {
         bridge: config.ovs_bridge.clone(),
-        datapath: match datapath {
-            config::Datapath::System => "system".to_owned(),
-            config::Datapath::Netdev => "netdev".to_owned(),
-        },
+        datapath: datapath.ovs_type().to_owned(),
         gateway: config.host_gateway.clone(),
         mtu,
-        tunnel: config.has_tunnel().then(|| Tunnel {
-            kind: config.tunnel_type.name().to_owned(),
+        tunnel: config.has_tunnel().then(|| TunnelPort {
+            kind: config.tunnel_type.ovs_type().to_owned(),
             port: config.tunnel_port,
             checksum: config.tunnel_csum,
             local: transport.tunnel_source(),
@@ -205,7 +200,7 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     let (tables, tracked) = watch::channel(guard::Tables::default());
     tokio::spawn(guard::run(engine.clone(), conntrack, Arc::clone(&own), tables));
 
-    let bridge_repairs = Arc::new(AtomicU64::new(0));
+    let (database_changes, database_status) = watch::channel(reconcile::Status::default());
     let token = config.cni_socket.with_file_name(TOKEN_FILE);
     let server = telemetry::server::Server::bind(config.api_port, &token).await?;
     tokio::spawn(server.serve(Rest {
@@ -215,13 +210,13 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
         host_status: host_status.clone(),
         last_answer,
         tracked,
-        bridge_repairs: Arc::clone(&bridge_repairs),
+        database_status,
         database: database.status(),
     }));
 
     let listener = api::cni::Listener::bind(&config.cni_socket)?;
     let reconciler =
-        Reconciler { spec, database, engine: engine.clone(), ports: bridge_ports, repairs: bridge_repairs };
+        Reconciler { spec, database, engine: engine.clone(), ports: bridge_ports, status: database_changes };
     Ok(Started { listener, cni, engine, host_status, bridge: Box::pin(reconciler.run()) })
 }
 
@@ -267,7 +262,7 @@ struct Facts<'a> {
     addresses: pipeline::model::Families<pipeline::model::Address>,
     transport: &'a Transport,
     mtu: u32,
-    datapath: config::Datapath,
+    datapath: Datapath,
     bridge_ports: BridgePorts,
     control_path: ControlPath,
 }
@@ -282,20 +277,13 @@ fn own(config: &Config, facts: Facts<'_>) -> Result<Own> {
     };
     Ok(Own {
         name: name.to_owned(),
-        mode: match config.traffic_encap_mode {
-            EncapMode::Encap => Mode::Encap,
-            EncapMode::NoEncap => Mode::NoEncap,
-            EncapMode::Hybrid => Mode::Hybrid,
-        },
+        mode: config.traffic_encap_mode,
         features: Features {
             antrea_proxy: config.antrea_proxy.enable,
             proxy_all: config.antrea_proxy.proxy_all,
             antrea_policy: true,
         },
-        datapath: match datapath {
-            config::Datapath::System => Datapath::System,
-            config::Datapath::Netdev => Datapath::Netdev,
-        },
+        datapath,
         gateway_device: config.host_gateway.clone(),
         gateway: Gateway { port: bridge_ports.gateway, mac: bridge_ports.mac },
         tunnels: bridge_ports.tunnel.into_iter().collect(),
@@ -326,12 +314,8 @@ fn ranges(own: &Own) -> Result<Vec<Range>> {
 }
 
 /// The kernel datapath, if its module is loaded.
-fn find_datapath() -> config::Datapath {
-    if std::path::Path::new("/sys/module/openvswitch").exists() {
-        config::Datapath::System
-    } else {
-        config::Datapath::Netdev
-    }
+fn find_datapath() -> Datapath {
+    if std::path::Path::new("/sys/module/openvswitch").exists() { Datapath::System } else { Datapath::Netdev }
 }
 
 /// Waits for the initial sync, and logs the sources that are missing.
@@ -363,16 +347,4 @@ async fn waiting_for<T>(what: &str, work: impl Future<Output = T>) -> T {
         () = tokio::time::sleep_until(warn_at.into()) => warn!("waiting for {what}"),
     }
     work.await
-}
-
-/// Ends with SIGTERM or SIGINT.
-fn stopped() -> Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
 }

@@ -9,7 +9,7 @@ use k8s::Client;
 use node::node_addresses;
 use types::node::{Node, TRANSPORT_ADDRESSES};
 
-use crate::config::{Config, EncapMode, Tunnel};
+use crate::config::Config;
 
 /// The interface for traffic between Nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,43 +89,10 @@ impl Transport {
     }
 }
 
-impl Tunnel {
-    /// The interface type in Open vSwitch.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Geneve => "geneve",
-            Self::Vxlan => "vxlan",
-            Self::Gre => "gre",
-            Self::Stt => "stt",
-        }
-    }
-
-    /// Overhead over IPv4 in bytes: outer IP header, UDP or TCP header, tunnel header, inner Ethernet header.
-    fn overhead(self) -> u32 {
-        match self {
-            Self::Geneve | Self::Vxlan => 50,
-            Self::Gre => 42,
-            Self::Stt => 72,
-        }
-    }
-
-    /// The default UDP port.
-    fn udp_port(self) -> Option<u16> {
-        match self {
-            Self::Geneve => Some(6081),
-            Self::Vxlan => Some(4789),
-            Self::Gre | Self::Stt => None,
-        }
-    }
-}
-
 impl Config {
     /// Whether packets to some Nodes are encapsulated.
     pub(crate) fn has_tunnel(&self) -> bool {
-        match self.traffic_encap_mode {
-            EncapMode::Encap | EncapMode::Hybrid => true,
-            EncapMode::NoEncap => false,
-        }
+        self.traffic_encap_mode.has_tunnel()
     }
 
     /// The UDP port of the tunnel, if it uses UDP.

@@ -7,7 +7,7 @@ use api::control::server::{Controller, Refusal};
 use tracing::info;
 use types::control::Report;
 
-use crate::authenticator::Authenticator;
+use crate::authenticator::{AdmissionError, Authenticator};
 use crate::engine::{Engine, Feed};
 
 pub(crate) struct Agents {
@@ -20,12 +20,12 @@ impl Agents {
         Self { authenticator, engine }
     }
 
-    async fn authenticate(&self, token: &str, node: &str) -> Result<(), Refusal> {
+    async fn authenticate(&self, token: &str, node: &str) -> Result<(), AdmissionError> {
         let bound = self.authenticator.node(token).await?;
         if bound == node {
             return Ok(());
         }
-        Err(Refusal::Forbidden(format!("the token is bound to Node {bound}, not to Node {node}")))
+        Err(AdmissionError::OtherNode { bound, node: node.to_owned() })
     }
 }
 
@@ -33,13 +33,13 @@ impl Controller for Agents {
     type Feed = Feed;
 
     async fn admit(&self, token: &str, node: &str) -> Result<Feed, Refusal> {
-        if let Err(refusal) = self.authenticate(token, node).await {
+        if let Err(error) = self.authenticate(token, node).await {
             self.engine.counters.refused.fetch_add(1, Ordering::Relaxed);
-            info!(node, "refused agent: {refusal}");
-            return Err(refusal);
+            info!(node, "refused agent: {error}");
+            return Err(error.into());
         }
         info!(node, "agent connected");
-        self.engine.subscribe(node).await.ok_or_else(|| Refusal::Unavailable("the controller is stopping".to_owned()))
+        self.engine.subscribe(node).await.ok_or(AdmissionError::Stopping).map_err(Refusal::from)
     }
 
     async fn report(&self, node: &str, reports: Vec<Report>) {

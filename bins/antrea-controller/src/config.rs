@@ -1,12 +1,13 @@
 //! The configuration file, `antrea-controller.conf`: Antrea's keys, with Antrea's defaults.
 
-use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use ::config::{ConfigError, Reader};
 use ipnet::IpNet;
 use serde::Serialize;
+
+use crate::DAEMON;
 
 pub(crate) mod keys;
 
@@ -52,16 +53,12 @@ pub(crate) struct NodeIpam {
 impl Config {
     /// Reads a file, or uses defaults without one. Also returns notes to log.
     pub(crate) fn load(file: Option<&Path>) -> Result<(Self, Vec<String>), ConfigError> {
-        let Some(file) = file else { return Self::read("(no file)", "") };
-        let text = fs::read_to_string(file).map_err(|error| ConfigError {
-            file: file.display().to_string(),
-            problems: vec![format!("cannot be read: {error}; --config must name the controller's configuration file")],
-        })?;
-        Self::read(&file.display().to_string(), &text)
+        DAEMON.load_config(&keys::SCHEMA, file, Self::ask)
     }
 
     /// Parses the text of a file.
-    pub(crate) fn read(file: &str, text: &str) -> Result<(Self, Vec<String>), ConfigError> {
+    #[cfg(test)]
+    fn read(file: &str, text: &str) -> Result<(Self, Vec<String>), ConfigError> {
         ::config::read(&keys::SCHEMA, file, text, Self::ask)
     }
 
@@ -105,9 +102,8 @@ impl NodeIpam {
     }
 
     fn check(&self, reader: &mut Reader) {
-        if self.cluster_cidrs.is_empty() {
-            reader.problems.push("nodeIPAM.clusterCIDRs: is needed where nodeIPAM.enableNodeIPAM is true".to_owned());
-        }
+        let needed = "nodeIPAM.clusterCIDRs: is needed where nodeIPAM.enableNodeIPAM is true";
+        reader.combination(self.cluster_cidrs.is_empty(), needed);
         for (n, cidr) in self.cluster_cidrs.iter().enumerate() {
             let (mask, key) = match cidr {
                 IpNet::V4(_) => (self.mask_size_v4, "nodeCIDRMaskSizeIPv4"),

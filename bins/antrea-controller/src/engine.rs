@@ -1,20 +1,28 @@
-//! The task that owns the brain. Other tasks send it events, take batches from it, and query it.
+//! The task that owns the brain. Other tasks send it events, take batches from it, and query it. An overview of its state is
+//! published beside the queue.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use policy::{Brain, Event, Subscription, Superseded};
 use telemetry::metrics::Histogram;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tracing::warn;
 use types::control::{Batch, Report};
 
 use crate::policy_events::PolicyWarning;
 use crate::status::Reports;
 
+mod overview;
+
+use overview::Activity;
+pub(crate) use overview::{Overview, ReadError};
+
 const EVENT_QUEUE: usize = 1024;
+/// How long a reader of the API waits for the brain.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 const REQUEST_QUEUE: usize = 4096;
 
 /// The state of the task.
@@ -60,6 +68,17 @@ enum Request {
     Query(Query),
 }
 
+impl Request {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Subscribe(..) => "the subscription of an agent",
+            Self::Take(..) => "a batch for an agent",
+            Self::Report(..) => "a report of an agent",
+            Self::Query(_) => "a query",
+        }
+    }
+}
+
 /// A handle of the task.
 #[derive(Clone, Debug)]
 pub(crate) struct Engine {
@@ -67,6 +86,7 @@ pub(crate) struct Engine {
     requests: mpsc::Sender<Request>,
     /// Unbounded: `drop` of a feed cannot wait, and each feed sends one message.
     ended: mpsc::UnboundedSender<(String, Subscription)>,
+    overview: watch::Receiver<Overview>,
     pub(crate) counters: Arc<Counters>,
 }
 
@@ -85,12 +105,14 @@ impl Engine {
         let (events, incoming) = mpsc::channel(EVENT_QUEUE);
         let (requests, incoming_requests) = mpsc::channel(REQUEST_QUEUE);
         let (ended, ended_feeds) = mpsc::unbounded_channel();
-        let engine = Self { events, requests, ended, counters: Arc::default() };
+        let (publisher, overview) = watch::channel(Overview::default());
+        let engine = Self { events, requests, ended, overview, counters: Arc::default() };
         let task = Task {
             state: State::default(),
             waiting: HashMap::new(),
             agents: HashMap::new(),
             warnings,
+            overview: publisher,
             engine: engine.clone(),
         };
         tokio::spawn(task.run(incoming, incoming_requests, ended_feeds));
@@ -114,10 +136,39 @@ impl Engine {
         let _ = self.requests.send(Request::Report(node.to_owned(), reports)).await;
     }
 
+    /// The current overview. Never waits for the brain.
+    pub(crate) fn overview(&self) -> Result<Overview, ReadError> {
+        if self.events.is_closed() { Err(ReadError::Stopped) } else { Ok(*self.overview.borrow()) }
+    }
+
+    /// Reads the state between two events, for a client that does not wait long.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&State) -> T + Send + 'static,
+    ) -> Result<T, ReadError> {
+        self.read_within(READ_TIMEOUT, query).await
+    }
+
+    async fn read_within<T: Send + 'static>(
+        &self,
+        timeout: Duration,
+        query: impl FnOnce(&State) -> T + Send + 'static,
+    ) -> Result<T, ReadError> {
+        match tokio::time::timeout(timeout, self.query(query)).await {
+            Ok(found) => found.ok_or(ReadError::Stopped),
+            Err(_) => Err(self.overview()?.busy(tokio::time::Instant::now())),
+        }
+    }
+
     /// Reads the state between two events.
     pub(crate) async fn query<T: Send + 'static>(&self, query: impl FnOnce(&State) -> T + Send + 'static) -> Option<T> {
         let (reply, answer) = oneshot::channel();
-        let query = Box::new(move |state: &State| drop(reply.send(query(state))));
+        let query = Box::new(move |state: &State| {
+            // A client that has given up needs no result.
+            if !reply.is_closed() {
+                drop(reply.send(query(state)));
+            }
+        });
         self.requests.send(Request::Query(query)).await.ok()?;
         answer.await.ok()
     }
@@ -153,6 +204,7 @@ struct Task {
     /// The number of the current subscription of each Node.
     agents: HashMap<String, u64>,
     warnings: mpsc::Sender<PolicyWarning>,
+    overview: watch::Sender<Overview>,
     engine: Engine,
 }
 
@@ -167,8 +219,10 @@ impl Task {
             tokio::select! {
                 Some(event) = events.recv() => {
                     self.step(event);
-                    // Events that are already queued go into the same batches.
-                    while let Ok(event) = events.try_recv() {
+                    // Events that are already queued go into the same batches. Their number is limited, so that requests do not
+                    // wait for the end of a flood of events.
+                    for _ in 1..EVENT_QUEUE {
+                        let Ok(event) = events.try_recv() else { break };
                         self.step(event);
                     }
                 }
@@ -181,10 +235,23 @@ impl Task {
                     ready.notify_one();
                 }
             }
+            self.publish();
         }
     }
 
+    fn begin(&self, what: &'static str) {
+        self.overview.send_modify(|overview| overview.activity = Some(Activity::start(what)));
+    }
+
+    /// Publishes the state; nothing is worked on.
+    fn publish(&self) {
+        let State { brain, reports } = &self.state;
+        let (is_synced, agents) = (brain.is_synced(), reports.connected_nodes().len());
+        self.overview.send_replace(Overview { stats: brain.stats(), is_synced, agents, activity: None });
+    }
+
     fn step(&mut self, event: Event) {
+        self.begin(overview::name(&event));
         let counters = &self.engine.counters;
         let (count, took) = match &event {
             Event::Policy(_) | Event::PolicyGone(_) => (&counters.policies, &counters.policy_took),
@@ -212,6 +279,7 @@ impl Task {
     }
 
     fn answer(&mut self, request: Request) {
+        self.begin(request.name());
         match request {
             Request::Subscribe(node, reply) => {
                 let subscription = self.state.brain.subscribe(&node);
@@ -244,3 +312,6 @@ impl Task {
         self.engine.counters.streams.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -14,6 +14,7 @@ mod authenticator;
 mod ca;
 mod config;
 mod engine;
+mod inputs;
 mod node_ipam;
 mod peers;
 mod policy_events;
@@ -23,13 +24,15 @@ mod sources;
 mod status;
 mod tls;
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use telemetry::daemon::Daemon;
 
 use config::Config;
+
+pub(crate) const DAEMON: Daemon = Daemon { name: "antrea-controller", role: "controller" };
 
 #[derive(Parser)]
 #[command(
@@ -64,27 +67,13 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command.unwrap_or(Command::Run(cli.run)) {
         Command::Run(file) => file.load().and_then(|(config, notes)| run::run(&config, &notes)),
-        Command::Config(file) => file.load().and_then(|(config, notes)| print_config(&config, &notes)),
+        Command::Config(file) => file.load().and_then(|(config, notes)| Ok(DAEMON.print_config(&config, &notes)?)),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "antrea-controller: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    DAEMON.exit(outcome)
 }
 
 impl ConfigFile {
     fn load(&self) -> anyhow::Result<(Config, Vec<String>)> {
         Ok(Config::load(self.config.as_deref())?)
     }
-}
-
-fn print_config(config: &Config, notes: &[String]) -> anyhow::Result<()> {
-    for note in notes {
-        writeln!(std::io::stderr(), "antrea-controller: {note}")?;
-    }
-    writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(config)?)?;
-    Ok(())
 }

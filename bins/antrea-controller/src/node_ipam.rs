@@ -4,6 +4,7 @@
 //! Nodes themselves, so they survive a restart. A subnet is free if it overlaps no assigned one and not the Service network.
 
 mod reconciler;
+mod waiting;
 
 pub(crate) use reconciler::run;
 
@@ -123,7 +124,7 @@ fn overlaps(a: &IpNet, b: &IpNet) -> bool {
 mod tests {
     use super::*;
 
-    fn config(networks: &[&str], mask: u8, service: Option<&str>) -> NodeIpam {
+    pub(super) fn config(networks: &[&str], mask: u8, service: Option<&str>) -> NodeIpam {
         NodeIpam {
             enable_node_ipam: true,
             cluster_cidrs: networks.iter().map(|net| net.parse().unwrap()).collect(),

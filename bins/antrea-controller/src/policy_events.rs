@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use k8s::Client;
+use k8s::{Client, RequestError};
+use reconcile::{Pass, Settings, Target};
 use tokio::sync::{mpsc, watch};
 use tracing::warn;
 use types::{InvalidField, ObjectName};
 
 use crate::engine::Engine;
+use crate::inputs::{Input, Inputs};
 
 /// Warnings that wait for a leader; further ones are in the log only.
 pub(crate) const MAX_PENDING: usize = 256;
@@ -24,30 +26,77 @@ pub(crate) struct PolicyWarning {
 pub(crate) async fn write(
     client: Client,
     engine: Engine,
-    mut leads: watch::Receiver<bool>,
-    mut incoming: mpsc::Receiver<PolicyWarning>,
+    leads: watch::Receiver<bool>,
+    incoming: mpsc::Receiver<PolicyWarning>,
 ) {
-    let mut pending = Pending::default();
-    loop {
-        tokio::select! {
-            warning = incoming.recv() => match warning {
-                Some(warning) => pending.add(warning),
-                None => return,
-            },
-            Ok(()) = leads.changed() => {}
+    let events = PolicyEvents { client, engine, pending: Pending::default() };
+    reconcile::run(events, Inputs::new(incoming, leads), Settings::ON_CHANGE).await;
+}
+
+struct PolicyEvents {
+    client: Client,
+    engine: Engine,
+    pending: Pending,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write an Event on NetworkPolicy {policy}: {source}")]
+struct EventError {
+    policy: ObjectName,
+    source: RequestError,
+}
+
+impl Target for PolicyEvents {
+    type Desired = Input<PolicyWarning>;
+    /// The policy that got an Event.
+    type Change = ObjectName;
+    type Failure = EventError;
+
+    fn name(&self) -> &'static str {
+        "policy Event"
+    }
+
+    async fn reconcile(&mut self, Input { events, leads }: Input<PolicyWarning>) -> Pass<ObjectName, EventError> {
+        for warning in events {
+            self.pending.add(warning);
         }
-        if !*leads.borrow() {
-            continue;
+        let mut pass = Pass::default();
+        if !leads {
+            return pass;
         }
-        for (policy, uid) in std::mem::take(&mut pending.0) {
+        for (policy, uid) in std::mem::take(&mut self.pending.0) {
             let of = policy.clone();
+            let problems = self.engine.query(move |state| state.brain.problems(&of).to_vec()).await.unwrap_or_default();
             // It may have been corrected since.
-            let problems = engine.query(move |state| state.brain.problems(&of).to_vec()).await.unwrap_or_default();
-            if !problems.is_empty() {
-                write_one(&client, &policy, &uid, &problems).await;
+            let Some(message) = message(&problems) else { continue };
+            match self.write(&policy, &uid, &message).await {
+                Ok(()) => pass.changes.push(policy),
+                Err(source) => {
+                    let warning = PolicyWarning { policy: policy.clone(), uid };
+                    if source.is_transient() {
+                        self.pending.add(warning);
+                        pass.failures.push(EventError { policy, source });
+                    } else {
+                        warn!("{}; the log has the invalid fields", EventError { policy, source });
+                    }
+                }
             }
         }
+        pass
     }
+}
+
+impl PolicyEvents {
+    async fn write(&self, policy: &ObjectName, uid: &str, message: &str) -> Result<(), RequestError> {
+        let of = ("NetworkPolicy", "networking.k8s.io/v1");
+        self.client.warn(&k8s::Event { of, name: policy, uid, reason: "InvalidNetworkPolicy", message }).await
+    }
+}
+
+/// The message of the Event for these problems, if there are any.
+fn message(problems: &[InvalidField]) -> Option<String> {
+    let fields: Vec<String> = problems.iter().map(|it| format!("{}: {}", it.field, it.problem)).collect();
+    (!fields.is_empty()).then(|| format!("invalid fields allow no traffic: {}", fields.join("; ")))
 }
 
 /// Policies with their uids.
@@ -59,20 +108,6 @@ impl Pending {
         if self.0.len() < MAX_PENDING || self.0.contains_key(&policy) {
             self.0.insert(policy, uid);
         }
-    }
-}
-
-async fn write_one(client: &Client, policy: &ObjectName, uid: &str, problems: &[InvalidField]) {
-    let message: Vec<String> = problems.iter().map(|it| format!("{}: {}", it.field, it.problem)).collect();
-    let event = k8s::Event {
-        of: ("NetworkPolicy", "networking.k8s.io/v1"),
-        name: policy,
-        uid,
-        reason: "InvalidNetworkPolicy",
-        message: &format!("invalid fields allow no traffic: {}", message.join("; ")),
-    };
-    if let Err(error) = client.warn(&event).await {
-        warn!(%policy, %error, "cannot write an Event on the NetworkPolicy");
     }
 }
 
@@ -99,6 +134,19 @@ mod tests {
         }
         pending.add(warning(0, "new"));
         assert_eq!((pending.0.len(), pending.0[&warning(0, "").policy].as_str()), (MAX_PENDING, "new"));
+    }
+
+    #[test]
+    fn the_message_names_all_invalid_fields_and_a_corrected_policy_has_none() {
+        let field = |field: &str| InvalidField {
+            kind: "NetworkPolicy",
+            name: ObjectName::default(),
+            field: field.to_owned(),
+            problem: "`x` is not an address".to_owned(),
+        };
+        let text = message(&[field("spec.a"), field("spec.b")]).unwrap();
+        assert!(text.ends_with("spec.a: `x` is not an address; spec.b: `x` is not an address"), "{text}");
+        assert_eq!(message(&[]), None);
     }
 
     #[tokio::test(flavor = "multi_thread")]

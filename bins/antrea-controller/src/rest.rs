@@ -7,14 +7,13 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use k8s::Access;
-use telemetry::metrics::{Kind, Page};
 use tokio::sync::watch;
-use tokio::time::Instant;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
 mod caller;
 mod controlplane;
 mod objects;
+mod probes;
 
 use controlplane::{Target, failure};
 use objects::RESOURCES;
@@ -54,11 +53,11 @@ impl api::control::server::Rest for Rest {
         let path = request.uri().path();
         let list = || objects_access("list", "networkpolicies", "");
         match path {
-            "/healthz" | "/livez" => self.health().await,
-            "/readyz" => self.readiness().await,
+            "/healthz" | "/livez" => probes::health(&self.engine),
+            "/readyz" => probes::readiness(&self.engine, &self.sources),
             "/metrics" if self.metrics => {
                 match self.authorize(&request, certificates, &Access::Path(path.to_owned())).await {
-                    Ok(()) => self.metrics().await,
+                    Ok(()) => probes::metrics(&self.engine),
                     Err(answer) => answer,
                 }
             }
@@ -117,70 +116,6 @@ impl Rest {
             }
             Err(error) => Err(plain(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())),
         }
-    }
-
-    async fn health(&self) -> Answer {
-        match self.engine.query(|_| ()).await {
-            // An engine that answers is alive.
-            Some(()) => plain(StatusCode::OK, "ok"),
-            None => plain(StatusCode::SERVICE_UNAVAILABLE, "the policy engine has stopped"),
-        }
-    }
-
-    async fn readiness(&self) -> Answer {
-        if let Some((plural, since)) = self.sources.silent(Instant::now()) {
-            let why = format!("no answer from the Kubernetes API to the watch of {plural} for {} s", since.as_secs());
-            return plain(StatusCode::SERVICE_UNAVAILABLE, &why);
-        }
-        match self.engine.query(|state| state.brain.is_synced()).await {
-            Some(true) => plain(StatusCode::OK, "ok"),
-            _ => plain(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "waiting for the initial list of Pods, Namespaces and NetworkPolicies",
-            ),
-        }
-    }
-
-    async fn metrics(&self) -> Answer {
-        use std::sync::atomic::Ordering::Relaxed;
-        let stats = self.engine.query(|state| (state.brain.stats(), state.reports.connected_nodes().len())).await;
-        let (stats, agents) = stats.unwrap_or_default();
-        let counters = &self.engine.counters;
-        let mut page = Page::default();
-        let mut gauge = |name: &str, about: &str, value: usize| page.number(Kind::Gauge, (name, about), value);
-        gauge("antrea_controller_network_policy_count", "Number of NetworkPolicies.", stats.policies);
-        gauge("antrea_controller_applied_to_group_count", "Number of AppliedToGroups.", stats.applied_to_groups);
-        gauge("antrea_controller_address_group_count", "Number of AddressGroups.", stats.address_groups);
-        gauge("antrea_controller_connected_agent_count", "Agents connected to this replica.", agents);
-        // Antrea has these queues; here an event is processed when it arrives.
-        for name in ["address_group", "applied_to_group", "network_policy"] {
-            gauge(
-                &format!("antrea_controller_length_{name}_queue"),
-                "Always 0: events are processed without this queue.",
-                0,
-            );
-        }
-        let mut counter = |name: &str, about: &str, value: u64| page.number(Kind::Counter, (name, about), value);
-        let (policies, pods) = (counters.policies.load(Relaxed), counters.pods.load(Relaxed));
-        counter("antrea_controller_network_policy_processed", "Processed NetworkPolicy events.", policies);
-        counter("antrea_controller_address_group_processed", "Processed Pod and Namespace events.", pods);
-        counter("antrea_controller_applied_to_group_processed", "Processed Pod and Namespace events.", pods);
-        counter("antrea_controller_batches_sent_count", "Batches sent to agents.", counters.batches.load(Relaxed));
-        counter(
-            "antrea_controller_agents_refused_count",
-            "Agent connections that were refused.",
-            counters.refused.load(Relaxed),
-        );
-        let milliseconds = "Processing time of an event, in milliseconds.";
-        for (name, took) in [
-            ("network_policy", &counters.policy_took),
-            ("address_group", &counters.pod_took),
-            ("applied_to_group", &counters.pod_took),
-        ] {
-            let name = format!("antrea_controller_{name}_sync_duration_milliseconds");
-            page.histogram((&name, milliseconds), [(&[][..], took)]);
-        }
-        respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page.finish())
     }
 }
 

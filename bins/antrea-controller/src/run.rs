@@ -6,11 +6,12 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use api::control::server::{Listener, Timeouts};
 use k8s::Client;
-use tokio::signal::unix::{SignalKind, signal};
+use telemetry::daemon::stop_signal;
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info};
 use types::ObjectName;
 
+use crate::DAEMON;
 use crate::agents::Agents;
 use crate::authenticator::Authenticator;
 use crate::ca::CaReconciler;
@@ -26,11 +27,7 @@ const LEASE: &str = "antrea-controller";
 
 /// Runs the controller until it gets a signal; `notes` are logged first.
 pub(crate) fn run(config: &Config, notes: &[String]) -> Result<()> {
-    let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned());
-    telemetry::log::init(&filter, telemetry::log::Format::Text)?;
-    for note in notes {
-        info!("{note}");
-    }
+    DAEMON.start_log(notes)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(work(config));
     runtime.shutdown_background();
@@ -38,13 +35,7 @@ pub(crate) fn run(config: &Config, notes: &[String]) -> Result<()> {
 }
 
 async fn work(config: &Config) -> Result<()> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let stop = async {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
+    let stop = stop_signal()?;
     tokio::pin!(stop);
     let started = tokio::select! {
         () = &mut stop => return Ok(()),
@@ -83,11 +74,11 @@ async fn start(config: &Config) -> Result<Started> {
 
     let (proxy_sender, proxy) = watch::channel(Arc::default());
     tokio::spawn(tls::follow_front_proxy(client.clone(), proxy_sender));
-    let reconciler = CaReconciler::new(client.clone(), leads);
+    let reconciler = CaReconciler::new(client.clone());
     let (ca_sender, ca) = watch::channel(reconciler.first().await);
     let first = tls::server_config(&ca.borrow(), &proxy.borrow())?;
     let (config_sender, tls) = watch::channel(Arc::new(first));
-    tokio::spawn(reconciler.run(ca_sender));
+    tokio::spawn(reconciler.run(leads, ca_sender));
     let me = config.api_address.or_else(|| std::env::var("POD_IP").ok()?.parse().ok());
     let peers = Peers::find(client.clone(), me, ca.clone());
     tokio::spawn(tls::run(ca, proxy.clone(), config_sender));

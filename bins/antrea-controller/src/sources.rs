@@ -17,7 +17,7 @@ use crate::engine::Engine;
 const WATCH_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// The watches of all kinds that policies depend on.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     /// The plural of each kind, and the time of its last answer.
     watches: Vec<(&'static str, watch::Receiver<Instant>)>,

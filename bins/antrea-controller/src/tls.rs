@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
 use k8s::{Client, WatchEvent, WatchFilter};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
@@ -16,6 +15,17 @@ use tracing::{info, warn};
 use types::config_map::ConfigMap;
 
 use crate::ca::{CaState, RENEW_LEAF, now};
+
+/// Why there is no serving certificate.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CertificateError {
+    #[error("cannot sign the serving certificate: {0}")]
+    Sign(#[from] rcgen::Error),
+    #[error("cannot decode the serving certificate: {0}")]
+    Decode(#[from] pem::Error),
+    #[error("cannot use the serving certificate: {0}")]
+    Tls(#[from] tokio_rustls::rustls::Error),
+}
 
 /// How the API server's proxy authenticates, and passes on its users.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -67,8 +77,8 @@ pub(crate) async fn follow_front_proxy(client: Client, proxy: watch::Sender<Arc<
 }
 
 /// A TLS configuration with a new serving certificate.
-pub(crate) fn server_config(ca: &CaState, proxy: &FrontProxy) -> Result<ServerConfig> {
-    let leaf = ca.signing.sign(now()).context("cannot sign the serving certificate")?;
+pub(crate) fn server_config(ca: &CaState, proxy: &FrontProxy) -> Result<ServerConfig, CertificateError> {
+    let leaf = ca.signing.sign(now())?;
     let chain = vec![CertificateDer::from_pem_slice(leaf.certificate.as_bytes())?];
     let key = PrivateKeyDer::from_pem_slice(leaf.key.as_bytes())?;
     let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
@@ -101,7 +111,7 @@ pub(crate) async fn run(
                 delay = RENEW_LEAF;
             }
             Err(error) => {
-                warn!("cannot issue a new serving certificate, keeping the old one: {error:#}");
+                warn!("cannot issue a new serving certificate, keeping the old one: {error}");
                 delay = Duration::from_secs(60);
             }
         }

@@ -50,15 +50,58 @@ pub struct Schema {
 pub struct ConfigError {
     /// Path of the configuration file.
     pub file: String,
-    /// Errors, each beginning with its key.
-    pub problems: Vec<String>,
+    /// Everything that is wrong with the file.
+    pub problems: Vec<Problem>,
+}
+
+/// One error of a configuration file. The text begins with the key, if there is one.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Problem {
+    /// The file cannot be read.
+    #[error("cannot be read: {reason}; --config must be the path of the {program}'s configuration file")]
+    Unreadable {
+        /// Error of the operating system.
+        reason: String,
+        /// The program that the file is for.
+        program: &'static str,
+    },
+    /// The file is not YAML.
+    #[error("{0}")]
+    NotYaml(String),
+    /// The file is YAML, but has no keys.
+    #[error("is not a mapping of keys to values")]
+    NotKeys,
+    /// A key that looks misspelt.
+    #[error("{key}: there is no such key; did you mean {meant}?")]
+    UnknownKey {
+        /// The key in the file.
+        key: String,
+        /// The known key that is most similar.
+        meant: String,
+    },
+    /// A key with an invalid value.
+    #[error("{key}: {value} {what}")]
+    Value {
+        /// The key, with the index of an entry of a list.
+        key: String,
+        /// The value in quotes.
+        value: String,
+        /// What is wrong with it, and what is allowed.
+        what: String,
+    },
+    /// Keys that contradict each other, or a key that another one needs.
+    #[error("{0}")]
+    Combination(&'static str),
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.problems.as_slice() {
             [problem] => write!(f, "{}: {problem}", self.file),
-            problems => write!(f, "{}: {} problems:\n  {}", self.file, problems.len(), problems.join("\n  ")),
+            problems => {
+                write!(f, "{}: {} problems:", self.file, problems.len())?;
+                problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
+            }
         }
     }
 }

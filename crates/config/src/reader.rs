@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 
 use crate::nearest::nearest;
-use crate::{FEATURE_GATES, Schema};
+use crate::{FEATURE_GATES, Problem, Schema};
 
 /// The values of a file by key, with the problems found so far.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct Reader {
     /// Keys and features that the program has read: they have an effect.
     asked: BTreeSet<&'static str>,
     /// Errors: the program does not start.
-    pub problems: Vec<String>,
+    pub problems: Vec<Problem>,
     /// Warnings for the log.
     pub notes: Vec<String>,
 }
@@ -31,17 +31,18 @@ impl Reader {
     }
 
     /// Reads the text of a file. Fails if it is not YAML with keys.
-    pub fn new(schema: &'static Schema, text: &str) -> Result<Self, String> {
+    pub fn new(schema: &'static Schema, text: &str) -> Result<Self, Problem> {
         let mut reader = Self::empty(schema);
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(reader);
         }
         // Without the excerpt of the file, which takes several lines.
-        let document = serde_saphyr::from_str(text).map_err(|error| error.without_snippet().to_string())?;
+        let document =
+            serde_saphyr::from_str(text).map_err(|error| Problem::NotYaml(error.without_snippet().to_string()))?;
         match document {
             Value::Object(section) => reader.take_section("", section),
             Value::Null => {}
-            _ => return Err("is not a mapping of keys to values".into()),
+            _ => return Err(Problem::NotKeys),
         }
         Ok(reader)
     }
@@ -92,14 +93,23 @@ impl Reader {
     /// version, is not.
     fn unknown(&mut self, key: &str, name: &str, candidates: &[&str]) {
         match nearest(name, candidates.iter().copied()).or_else(|| elsewhere(name, candidates)) {
-            Some(meant) => self.problems.push(format!("{key}: there is no such key; did you mean {meant}?")),
+            Some(meant) => {
+                self.problems.push(Problem::UnknownKey { key: key.to_owned(), meant: meant.to_owned() });
+            }
             None => self.notes.push(format!("{key}: unknown key, has no effect")),
         }
     }
 
     /// Reports an invalid value; `what` completes the sentence that begins with the value.
     pub fn problem(&mut self, key: &str, value: &Value, what: impl Display) {
-        self.problems.push(format!("{key}: {} {what}", quoted(value)));
+        self.problems.push(Problem::Value { key: key.to_owned(), value: quoted(value), what: what.to_string() });
+    }
+
+    /// Reports keys that do not fit together, if `is_wrong`; `what` begins with a key.
+    pub fn combination(&mut self, is_wrong: bool, what: &'static str) {
+        if is_wrong {
+            self.problems.push(Problem::Combination(what));
+        }
     }
 
     /// The value of a key, if the file has one. Configurations write an empty text for none.

@@ -10,7 +10,8 @@ use host::ipam::{Owner, Pool, Range};
 use host::{Netns, pod};
 use testkit::Scratch;
 use types::Mac;
-use types::host::{Datapath, PodLink};
+use types::host::PodLink;
+use types::network::Datapath;
 
 fn main() -> Result<()> {
     let pods: u8 = env::args().nth(1).map_or(Ok(100), |text| text.parse()).context("PODS is a number below 250")?;

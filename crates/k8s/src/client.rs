@@ -45,6 +45,16 @@ impl RequestError {
         Self { kind, name: name.to_owned(), source: Box::new(error) }
     }
 
+    /// Whether a retry may succeed without any other action: not if the API server rejects the request itself.
+    pub fn is_transient(&self) -> bool {
+        // Request timeout, conflict, too many requests.
+        const RETRY: [u16; 3] = [408, 409, 429];
+        match &*self.source {
+            kube::Error::Api(status) => !(400..500).contains(&status.code) || RETRY.contains(&status.code),
+            _ => true,
+        }
+    }
+
     /// Whether the account lacks the right to ask.
     pub fn is_forbidden(&self) -> bool {
         matches!(&*self.source, kube::Error::Api(status) if status.code == 403)
@@ -164,5 +174,22 @@ pub(crate) fn api<T: Watched>(kube: kube::Client, namespace: &str) -> Api<Wire<T
     match namespace {
         "" => Api::all_with(kube, &()),
         namespace => Api::namespaced_with(kube, namespace, &()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn a_request_that_the_server_rejects_is_not_retried_but_an_overloaded_server_is_asked_again() {
+        let is_transient = |code| {
+            let status = Status { code, ..Status::failure("rejected", "Test") };
+            RequestError::new("Node", "n1", kube::Error::Api(Box::new(status))).is_transient()
+        };
+        assert_eq!([400, 403, 404, 422].map(is_transient), [false; 4]);
+        assert_eq!([408, 409, 429, 500, 503].map(is_transient), [true; 5]);
     }
 }

@@ -212,7 +212,9 @@ impl Catalogue {
 
     /// Updates the flows, groups and problems of a Service.
     pub(crate) fn render(&mut self, name: &ObjectName, context: &mut RenderContext<'_>) {
-        let viewpoint = Viewpoint { node: &context.own.name, zone: context.zone, serving: &context.own.serving };
+        let own = context.own.own_addresses();
+        let viewpoint =
+            Viewpoint { node: &context.own.name, addresses: &own, zone: context.zone, serving: &context.own.serving };
         let computed = match self.services.get(name) {
             Some(service) => {
                 let slices = self.slices.get(name).into_iter().flatten();
@@ -223,7 +225,6 @@ impl Catalogue {
         let mut problems: Vec<Problem> = computed.errors.into_iter().map(Problem::Field).collect();
         let owners = self.owned_by_others(name).into_iter().map(|(ip, owner)| (ip, owner.clone())).collect();
         let mut refused = Refused::new(owners);
-        let own = context.own.own_addresses();
         let mut before = self.rendered.remove(name).unwrap_or_default().into_vec();
         let mut now = Vec::new();
         for mut port in computed.ports {

@@ -39,7 +39,7 @@ use openflow::flow::Flow;
 use openflow::group::Group;
 
 use crate::model::{
-    Applied, Direction, Endpoint, EndpointSet, Frontend, Mode, Node, Peer, Pod, Protocol, Rule, ServiceGroup,
+    Applied, Direction, Endpoint, EndpointSet, Mode, Node, Peer, Pod, Protocol, Rule, ServiceFrontend, ServiceGroup,
 };
 use crate::tables::Layout;
 
@@ -112,13 +112,13 @@ impl Pipeline {
     }
 
     /// Flows of one frontend. `cookie` must be unique among frontends: it identifies the flows that the switch learns for it.
-    pub fn frontend(&self, frontend: &Frontend, cookie: u64) -> Vec<Flow> {
+    pub fn frontend(&self, frontend: &ServiceFrontend, cookie: u64) -> Vec<Flow> {
         self.service_frontend(frontend, cookie)
     }
 
     /// Session affinity: keep the learned endpoint while it still backs this frontend, otherwise select again. Without these
     /// flows a client could stay on an endpoint that now belongs only to another Service.
-    pub fn remembered(&self, frontend: &Frontend, endpoints: &EndpointSet, cookie: u64) -> Vec<Flow> {
+    pub fn remembered(&self, frontend: &ServiceFrontend, endpoints: &EndpointSet, cookie: u64) -> Vec<Flow> {
         self.service_remembered(frontend, endpoints, cookie)
     }
 

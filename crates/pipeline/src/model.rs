@@ -4,7 +4,9 @@ mod node;
 mod policy;
 mod service;
 
-pub use node::{Address, Datapath, Families, Features, Gateway, Mode, Node, Peer, PeerPath, Pod, Uplink};
+pub use node::{Address, Families, Features, Gateway, Node, Peer, PeerPath, Pod, Uplink};
 pub use policy::{Applied, Direction, IpBlock, Ports, Protocol, Rule, RuleAction, RuleKind};
-pub use service::{Affinity, Endpoint, EndpointSet, Frontend, FrontendKind, ServiceGroup};
+pub use proxy::{Endpoint, Frontend, FrontendKind};
+pub use service::{Affinity, EndpointSet, ServiceFrontend, ServiceGroup};
 pub use types::Mac;
+pub use types::network::{Datapath, Mode};

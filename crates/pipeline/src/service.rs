@@ -13,7 +13,7 @@ use openflow::port::Port;
 use crate::Pipeline;
 use crate::conntrack::commit;
 use crate::family::{Addressed, Family, bits, port_field, proto_number};
-use crate::model::{Affinity, Endpoint, EndpointSet, Frontend, FrontendKind, Protocol, ServiceGroup};
+use crate::model::{Affinity, Endpoint, EndpointSet, FrontendKind, Protocol, ServiceFrontend, ServiceGroup};
 use crate::priority;
 use crate::regs::{
     Bits, CT_SERVICE, CT_SNAT_BIT, CT_TUNNEL_PORT, ENDPOINT_IP, ENDPOINT_IP6, ENDPOINT_LEARN, ENDPOINT_PORT,
@@ -36,20 +36,6 @@ fn endpoint_ip(family: Family) -> Bits {
     match family {
         Family::V4 => ENDPOINT_IP,
         Family::V6 => ENDPOINT_IP6,
-    }
-}
-
-impl FrontendKind {
-    fn family(self) -> Family {
-        match self {
-            FrontendKind::ClusterIp(address) | FrontendKind::External(address) => Family::of(address),
-            FrontendKind::NodePort { ipv6: false } => Family::V4,
-            FrontendKind::NodePort { ipv6: true } => Family::V6,
-        }
-    }
-
-    fn is_external(self) -> bool {
-        !matches!(self, FrontendKind::ClusterIp(_))
     }
 }
 
@@ -114,12 +100,12 @@ impl Pipeline {
             .collect()
     }
 
-    pub(crate) fn service_frontend(&self, frontend: &Frontend, cookie: u64) -> Vec<Flow> {
+    pub(crate) fn service_frontend(&self, frontend: &ServiceFrontend, cookie: u64) -> Vec<Flow> {
         let choose = |priority, matches: Match, group, snat: bool| {
             let state = if frontend.affinity.is_some() { ENDPOINT_LEARN } else { ENDPOINT_SELECTED };
             let mut flow =
                 Table::ServiceLb.flow(priority).cookie(cookie).when(matches).then(state.load()).then(REWRITE.load());
-            if snat && frontend.kind.is_external() {
+            if snat {
                 flow = flow.then(SNAT.load());
             }
             flow.then(Action::Group(group))
@@ -128,7 +114,7 @@ impl Pipeline {
         let mut flows: Vec<Flow> = self
             .admitted(frontend, &select())
             .map(|client| match frontend.group {
-                Some(group) => choose(priority::service_lb::SELECT, client, group, frontend.snat),
+                Some(group) => choose(priority::service_lb::SELECT, client, group, frontend.snat()),
                 None if frontend.drops => {
                     Table::ServiceLb.flow(priority::service_lb::SELECT).cookie(cookie).when(client)
                 }
@@ -153,7 +139,7 @@ impl Pipeline {
                     .then(Table::EndpointDnat.resubmit()),
             );
         }
-        if frontend.clients.is_some() {
+        if frontend.frontend.clients.is_some() {
             // A client with a learned endpoint skips selection, and may have been admitted by earlier ranges.
             let at = |priority, matches| Table::ServiceLb.flow(priority).cookie(cookie).when(matches);
             let learned = frontend.when(ENDPOINT_SELECTED);
@@ -168,7 +154,12 @@ impl Pipeline {
         flows
     }
 
-    pub(crate) fn service_remembered(&self, frontend: &Frontend, endpoints: &EndpointSet, cookie: u64) -> Vec<Flow> {
+    pub(crate) fn service_remembered(
+        &self,
+        frontend: &ServiceFrontend,
+        endpoints: &EndpointSet,
+        cookie: u64,
+    ) -> Vec<Flow> {
         let at = |priority, matches| Table::ServiceLb.flow(priority).cookie(cookie).when(matches);
         let mut flows = Vec::new();
         for client in self.admitted(frontend, &frontend.when(ENDPOINT_SELECTED)) {
@@ -188,7 +179,7 @@ impl Pipeline {
 
     /// Matches packets from clients that may use the frontend. The Node may use it if its address may, even though its packets
     /// can have the gateway's address.
-    fn admitted(&self, frontend: &Frontend, packets: &Match) -> impl Iterator<Item = Match> {
+    fn admitted(&self, frontend: &ServiceFrontend, packets: &Match) -> impl Iterator<Item = Match> {
         let outside_ranges = |host: &IpAddr| !frontend.admits(*host);
         let node = self.admitted_hosts(frontend).into_iter().filter(outside_ranges);
         let node: Vec<Match> = node.map(|host| packets.clone().mark(FROM_GATEWAY).from(host)).collect();
@@ -196,15 +187,15 @@ impl Pipeline {
     }
 
     /// Matches packets from Pods of this Node and from the Node itself, not from clients outside.
-    fn in_cluster_clients(&self, frontend: &Frontend, packets: &Match) -> Vec<Match> {
+    fn in_cluster_clients(&self, frontend: &ServiceFrontend, packets: &Match) -> Vec<Match> {
         let node = self.admitted_hosts(frontend).into_iter();
         let node = node.map(|host| packets.clone().mark(FROM_GATEWAY).from(host));
         frontend.within_ranges(&packets.clone().mark(FROM_POD)).chain(node).collect()
     }
 
     /// Source addresses of the Node's own packets that may use the frontend.
-    fn admitted_hosts(&self, frontend: &Frontend) -> Vec<IpAddr> {
-        let of_family = self.node.addresses.iter().filter(|(family, _)| *family == frontend.kind.family());
+    fn admitted_hosts(&self, frontend: &ServiceFrontend) -> Vec<IpAddr> {
+        let of_family = self.node.addresses.iter().filter(|(family, _)| *family == frontend.family());
         of_family
             .flat_map(|(_, own)| {
                 let node = frontend.admits(own.node);
@@ -306,7 +297,21 @@ fn refuse() -> Action {
     Action::Controller(Box::new(Controller { userdata: vec![USERDATA_NO_ENDPOINT], ..Controller::default() }))
 }
 
-impl Frontend {
+impl ServiceFrontend {
+    fn family(&self) -> Family {
+        match self.frontend.kind {
+            FrontendKind::ClusterIp(address) | FrontendKind::External(address) => Family::of(address),
+            FrontendKind::NodePort { ipv6: false } => Family::V4,
+            FrontendKind::NodePort { ipv6: true } => Family::V6,
+        }
+    }
+
+    /// Whether connections from outside get SNAT, so that the client's address is lost: their endpoint may be on
+    /// another Node, which has to reply through this one.
+    fn snat(&self) -> bool {
+        self.frontend.kind.is_external() && !self.frontend.local_only
+    }
+
     /// Packets for this frontend in this state of endpoint selection.
     fn when(&self, state: Mark) -> Match {
         self.packets().mark(state)
@@ -314,8 +319,8 @@ impl Frontend {
 
     /// Those of `packets` with a source in `loadBalancerSourceRanges`.
     fn within_ranges(&self, packets: &Match) -> impl Iterator<Item = Match> {
-        let from = |range: IpNet| packets.clone().within(self.kind.family().src(), range);
-        match &self.clients {
+        let from = |range: IpNet| packets.clone().within(self.family().src(), range);
+        match &self.frontend.clients {
             None => vec![packets.clone()].into_iter(),
             // Nested ranges would match twice.
             Some(ranges) => {
@@ -326,13 +331,13 @@ impl Frontend {
     }
 
     fn admits(&self, client: IpAddr) -> bool {
-        self.clients.as_ref().is_none_or(|ranges| ranges.iter().any(|range| range.contains(&client)))
+        self.frontend.clients.as_ref().is_none_or(|ranges| ranges.iter().any(|range| range.contains(&client)))
     }
 
     /// Packets to the address and port of this frontend.
     fn packets(&self) -> Match {
-        let packets = self.kind.family().protocol(self.protocol).with(port_field(self.protocol), self.port);
-        match self.kind {
+        let packets = self.family().protocol(self.protocol).with(port_field(self.protocol), self.frontend.port);
+        match self.frontend.kind {
             FrontendKind::ClusterIp(address) | FrontendKind::External(address) => packets.to(address),
             FrontendKind::NodePort { .. } => packets.mark(NODE_PORT),
         }
@@ -340,7 +345,7 @@ impl Frontend {
 
     /// Learns the endpoint of this client, for session affinity.
     fn learn(&self, affinity: Affinity, cookie: u64) -> Action {
-        let family = self.kind.family();
+        let family = self.family();
         let eth = match family {
             Family::V4 => eth_type::IPV4,
             Family::V6 => eth_type::IPV6,
@@ -366,7 +371,7 @@ impl Frontend {
             load(ENDPOINT_STATE, 2),
             load(REWRITE_BIT, 1),
         ];
-        if self.snat && self.kind.is_external() {
+        if self.snat() {
             specs.push(load(SNAT_BIT, 1));
         }
         Action::Learn(Box::new(Learn {

@@ -1,5 +1,7 @@
 //! Parses and validates NetworkPolicies.
 
+use std::fmt;
+
 use ipnet::IpNet;
 use selector::{InvalidSelector, Selector};
 use types::control::{Direction, IpBlock, Isolation, Ports, Service};
@@ -151,7 +153,7 @@ impl Reader<'_> {
             }
             if let Some(block) = &peer.ip_block {
                 if peer.pod_selector.is_some() || peer.namespace_selector.is_some() {
-                    self.problem(field.peer(n), "ipBlock cannot be combined with a selector".to_owned());
+                    self.problem(field.peer(n), "ipBlock cannot be combined with a selector");
                     continue;
                 }
                 let cidr = self.cidr(&block.cidr, || format!("{}.ipBlock.cidr", field.peer(n)));
@@ -165,7 +167,7 @@ impl Reader<'_> {
                 continue;
             }
             if peer.pod_selector.is_none() && peer.namespace_selector.is_none() {
-                self.problem(field.peer(n), "needs podSelector, namespaceSelector or ipBlock".to_owned());
+                self.problem(field.peer(n), "needs podSelector, namespaceSelector or ipBlock");
                 continue;
             }
             let pods = match &peer.pod_selector {
@@ -213,7 +215,7 @@ impl Reader<'_> {
             };
             match range {
                 Ok(range) => services.push(Service::Ports(Ports { protocol, range })),
-                Err((name, problem)) => self.problem(format!("{}.{name}", field.port(n)), problem.to_owned()),
+                Err((name, problem)) => self.problem(format!("{}.{name}", field.port(n)), problem),
             }
         }
         services
@@ -222,7 +224,7 @@ impl Reader<'_> {
     /// Reports unknown fields. Returns whether there are none.
     fn has_no_unknown(&mut self, unknown: &UnknownFields, field: impl Fn() -> String) -> bool {
         for name in &unknown.0 {
-            self.problem(format!("{}.{name}", field()), "is an unknown field; nothing is allowed by it".to_owned());
+            self.problem(format!("{}.{name}", field()), "is an unknown field; nothing is allowed by it");
         }
         unknown.0.is_empty()
     }
@@ -258,7 +260,8 @@ impl Reader<'_> {
         }
     }
 
-    fn problem(&mut self, field: String, problem: String) {
+    fn problem(&mut self, field: String, problem: impl fmt::Display) {
+        let problem = problem.to_string();
         self.problems.push(InvalidField { kind: "NetworkPolicy", name: self.name.clone(), field, problem });
     }
 }

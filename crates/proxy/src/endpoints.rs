@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use types::InvalidField;
 use types::service::{EndpointHints, EndpointSlice, ServicePort, SliceEndpoint};
-use types::{InvalidField, ObjectName};
 
 use crate::viewpoint::Viewpoint;
 use crate::{Endpoint, ordered};
@@ -21,11 +21,18 @@ enum Condition {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Candidate<'a> {
     pub(crate) endpoint: Endpoint,
+    /// Whether it is on this Node.
+    pub(crate) is_local: bool,
     condition: Condition,
     hints: Option<&'a EndpointHints>,
 }
 
-impl Candidate<'_> {
+impl<'a> Candidate<'a> {
+    /// Of two with the same address and port, the one with the higher rank is used, regardless of their order.
+    fn rank(&self) -> impl Ord + use<'a> {
+        (self.condition, self.is_local, self.hints)
+    }
+
     pub(crate) fn is_ready(&self) -> bool {
         self.condition == Condition::Ready
     }
@@ -44,7 +51,7 @@ pub(crate) fn candidates<'a>(
     slices: impl IntoIterator<Item = &'a EndpointSlice>,
     port: &ServicePort,
     ipv6: bool,
-    node: &str,
+    viewpoint: &Viewpoint<'_>,
     errors: &mut Vec<InvalidField>,
 ) -> Vec<Candidate<'a>> {
     let mut found: BTreeMap<(IpAddr, u16), Candidate<'a>> = BTreeMap::new();
@@ -63,12 +70,12 @@ pub(crate) fn candidates<'a>(
                 });
                 continue;
             };
-            let is_local = written.node_name.as_deref() == Some(node);
-            let endpoint = Endpoint { address, port: number, is_local, pod: pod_of(written) };
-            let candidate = Candidate { endpoint, condition, hints: written.hints.as_ref() };
-            let order = |c: &Candidate<'_>| (c.condition, c.endpoint.clone());
+            let is_local = written.node_name.as_deref() == Some(viewpoint.node);
+            let is_local_pod = is_local && !viewpoint.addresses.contains(&address);
+            let endpoint = Endpoint { address, port: number, is_local_pod };
+            let candidate = Candidate { endpoint, is_local, condition, hints: written.hints.as_ref() };
             match found.get(&(address, number)) {
-                Some(other) if order(other) >= order(&candidate) => {}
+                Some(other) if other.rank() >= candidate.rank() => {}
                 _ => _ = found.insert((address, number), candidate),
             }
         }
@@ -85,11 +92,6 @@ fn condition(endpoint: &SliceEndpoint) -> Option<Condition> {
     ending.then_some(Condition::Terminating)
 }
 
-fn pod_of(endpoint: &SliceEndpoint) -> Option<ObjectName> {
-    let target = endpoint.target_ref.as_ref().filter(|target| target.kind == "Pod")?;
-    Some(ObjectName { namespace: target.namespace.clone(), name: target.name.clone() })
-}
-
 /// The selected endpoints by traffic policy.
 #[derive(Debug, Default)]
 pub(crate) struct Chosen {
@@ -103,7 +105,7 @@ pub(crate) fn choose(candidates: &[Candidate<'_>], viewpoint: &Viewpoint<'_>, an
     let near = nearness(candidates, viewpoint);
     let of = |condition: Condition, wanted: &dyn Fn(&Candidate<'_>) -> bool| -> Box<[Endpoint]> {
         let chosen = candidates.iter().filter(|c| c.condition == condition && wanted(c));
-        ordered(chosen.map(|c| c.endpoint.clone()))
+        ordered(chosen.map(|c| c.endpoint))
     };
     let ready_or_terminating = |ready: &dyn Fn(&Candidate<'_>) -> bool,
                                 terminating: &dyn Fn(&Candidate<'_>) -> bool| {
@@ -115,7 +117,7 @@ pub(crate) fn choose(candidates: &[Candidate<'_>], viewpoint: &Viewpoint<'_>, an
         chosen.anywhere = ready_or_terminating(&|c| near.allows(c, viewpoint), &|_| true);
     }
     if here {
-        let is_local = |c: &Candidate<'_>| c.endpoint.is_local;
+        let is_local = |c: &Candidate<'_>| c.is_local;
         chosen.here = ready_or_terminating(&is_local, &is_local);
     }
     chosen

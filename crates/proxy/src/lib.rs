@@ -34,16 +34,14 @@ const DEFAULT_AFFINITY_SECONDS: u32 = 10800;
 const AFFINITY_SECONDS: std::ops::RangeInclusive<u32> = 1..=65535;
 
 /// An address and port that a Service forwards to.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Endpoint {
-    /// Address of the endpoint; a Service port has endpoints of its own family only.
+    /// Address of the endpoint, the destination after DNAT; a Service port has endpoints of its own family only.
     pub address: IpAddr,
     /// Target port, as in the EndpointSlice.
     pub port: u16,
-    /// Whether it is on this Node.
-    pub is_local: bool,
-    /// The Pod behind the endpoint, if the slice names one.
-    pub pod: Option<ObjectName>,
+    /// Whether this is a Pod behind a port of this Node's switch, which may be its own client (hairpin).
+    pub is_local_pod: bool,
 }
 
 /// The destination of a client's connection.
@@ -58,6 +56,13 @@ pub enum FrontendKind {
     },
     /// An external IP, or an address of a load balancer.
     External(IpAddr),
+}
+
+impl FrontendKind {
+    /// Whether clients outside of the cluster use it.
+    pub fn is_external(self) -> bool {
+        !matches!(self, Self::ClusterIp(_))
+    }
 }
 
 /// An address and port at which a port of a Service is reached.
@@ -155,14 +160,9 @@ pub fn compute<'a>(
             if frontends.is_empty() {
                 continue;
             }
-            let candidates = candidates(slices.clone(), port, ipv6, viewpoint.node, &mut computed.errors);
-            ready_here
-                .extend(candidates.iter().filter(|c| c.is_ready() && c.endpoint.is_local).map(Candidate::address));
-            let uses = |local: bool| {
-                let uses =
-                    |f: &Frontend| f.local_only == local || !local && !matches!(f.kind, FrontendKind::ClusterIp(_));
-                frontends.iter().any(uses)
-            };
+            let candidates = candidates(slices.clone(), port, ipv6, viewpoint, &mut computed.errors);
+            ready_here.extend(candidates.iter().filter(|c| c.is_ready() && c.is_local).map(Candidate::address));
+            let uses = |local: bool| frontends.iter().any(|f| f.local_only == local || !local && f.kind.is_external());
             let chosen = choose(&candidates, viewpoint, uses(false), uses(true));
             computed.ports.insert(ServicePort {
                 service: service.metadata.object_name(),

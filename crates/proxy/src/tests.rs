@@ -3,13 +3,17 @@
 mod addresses;
 mod choice;
 
-use types::service::{SERVICE_NAME_LABEL, ServicePort as WrittenPort, SliceEndpoint, SlicePort, TargetRef};
+use types::service::{SERVICE_NAME_LABEL, ServicePort as WrittenPort, SliceEndpoint, SlicePort};
 
 use super::*;
 
 fn from_node1(service: &Service, slices: &[EndpointSlice]) -> Computed {
     let serving = Serving::default();
-    compute(service, slices, &Viewpoint { node: "node1", zone: Some("a"), serving: &serving })
+    compute(
+        service,
+        slices,
+        &Viewpoint { node: "node1", addresses: &BTreeSet::new(), zone: Some("a"), serving: &serving },
+    )
 }
 
 /// The first port of the result, which is an IPv4 port.
@@ -40,11 +44,6 @@ fn slice(family: &str, addresses: &[&str]) -> EndpointSlice {
         .map(|(address, node)| SliceEndpoint {
             addresses: vec![(*address).to_owned()],
             node_name: Some(node.to_owned()),
-            target_ref: Some(TargetRef {
-                kind: "Pod".to_owned(),
-                namespace: "default".to_owned(),
-                name: format!("on-{node}"),
-            }),
             ..SliceEndpoint::default()
         })
         .collect();
@@ -57,8 +56,20 @@ fn each_family_has_its_own_port_with_its_own_endpoints() {
     let computed = from_node1(&service("ClusterIP"), &slices);
     let seen: Vec<_> = computed.ports.iter().map(|port| (port.ipv6, port.endpoints.len())).collect();
     assert_eq!(seen, [(false, 2), (true, 1)]);
-    let local: Vec<bool> = computed.ports.first().unwrap().endpoints.iter().map(|endpoint| endpoint.is_local).collect();
+    let local: Vec<bool> =
+        computed.ports.first().unwrap().endpoints.iter().map(|endpoint| endpoint.is_local_pod).collect();
     assert_eq!(local, [true, false]);
+}
+
+#[test]
+fn a_local_endpoint_with_an_address_of_the_node_is_no_pod_behind_a_port() {
+    let (serving, addresses) = (Serving::default(), BTreeSet::from(["10.0.0.1".parse().unwrap()]));
+    let viewpoint = Viewpoint { node: "node1", addresses: &addresses, zone: None, serving: &serving };
+    let mut service = service("ClusterIP");
+    service.spec.internal_traffic_policy = "Local".to_owned();
+    let computed = compute(&service, &[slice("IPv4", &["10.0.0.1"])], &viewpoint);
+    let local = &computed.ports.first().unwrap().local_endpoints;
+    assert_eq!(local.iter().map(|endpoint| endpoint.is_local_pod).collect::<Vec<_>>(), [false], "it is local");
 }
 
 #[test]
@@ -72,7 +83,9 @@ fn services_without_a_cluster_ip_are_ignored() {
 #[test]
 fn services_of_another_proxy_and_skipped_services_are_ignored() {
     let served = |service: &Service, serving: &Serving| {
-        !compute(service, [], &Viewpoint { node: "node1", zone: None, serving }).ports.is_empty()
+        !compute(service, [], &Viewpoint { node: "node1", addresses: &BTreeSet::new(), zone: None, serving })
+            .ports
+            .is_empty()
     };
     let (usual, ours) = (Serving::default(), Serving { proxy_name: Some("ours".to_owned()), ..Serving::default() });
     let plain = service("ClusterIP");

@@ -1,6 +1,7 @@
 //! The Node that Services are computed for, and which of them it serves.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use types::service::{PROXY_NAME_LABEL, Service};
@@ -27,6 +28,8 @@ impl Default for Serving {
 pub struct Viewpoint<'a> {
     /// Name of the Node: endpoints with this `nodeName` are local.
     pub node: &'a str,
+    /// The Node's own addresses: a local endpoint with one of them is on the host network, not a Pod behind a port.
+    pub addresses: &'a BTreeSet<IpAddr>,
     /// Zone of the Node, from its topology label.
     pub zone: Option<&'a str>,
     /// Which Services the Node serves.

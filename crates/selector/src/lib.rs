@@ -18,5 +18,5 @@ mod slab;
 pub use id_map::{IdHasher, IdMap};
 pub use ids::{Id, IdSet};
 pub use index::{Index, LabelsId, SelectorId};
-pub use selector::{InvalidSelector, Selector};
+pub use selector::{InvalidRequirement, InvalidSelector, Selector};
 pub use slab::Slab;

@@ -43,7 +43,21 @@ pub struct InvalidSelector {
     /// The index in `matchExpressions`.
     pub index: usize,
     /// What is wrong with it.
-    pub problem: String,
+    pub problem: InvalidRequirement,
+}
+
+/// What is wrong with a requirement, beginning with its field.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum InvalidRequirement {
+    /// `In` or `NotIn` without values.
+    #[error("values: {0} needs at least one")]
+    NoValues(String),
+    /// `Exists` or `DoesNotExist` with values.
+    #[error("values: {0} takes none")]
+    Values(String),
+    /// An operator that Kubernetes does not have.
+    #[error("operator: `{0}` is none of In, NotIn, Exists, DoesNotExist")]
+    Operator(String),
 }
 
 impl Selector {
@@ -69,9 +83,9 @@ impl Selector {
                 ("NotIn", false) => Ok(Test::NotIn(values)),
                 ("Exists", true) => Ok(Test::Exists),
                 ("DoesNotExist", true) => Ok(Test::DoesNotExist),
-                (operator @ ("In" | "NotIn"), true) => Err(format!("values: {operator} needs at least one")),
-                (operator @ ("Exists" | "DoesNotExist"), false) => Err(format!("values: {operator} takes none")),
-                (other, _) => Err(format!("operator: `{other}` is none of In, NotIn, Exists, DoesNotExist")),
+                (operator @ ("In" | "NotIn"), true) => Err(InvalidRequirement::NoValues(operator.to_owned())),
+                (operator @ ("Exists" | "DoesNotExist"), false) => Err(InvalidRequirement::Values(operator.to_owned())),
+                (other, _) => Err(InvalidRequirement::Operator(other.to_owned())),
             };
             match test {
                 Ok(test) => requirements.push(Requirement { key: expression.key.clone(), test }),

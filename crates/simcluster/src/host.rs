@@ -1,6 +1,7 @@
 //! The kernel of a Node, as far as packets depend on it: routes, NodePorts, masquerading, and kube-proxy where it
 //! serves Services.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use openflow::field::Field;
@@ -73,7 +74,7 @@ pub(crate) fn kube_proxy(
     let original = Tuple::of(packet)?;
     let (ip, port) = original.dst;
     let serving = Serving::default();
-    let viewpoint = Viewpoint { node, zone: None, serving: &serving };
+    let viewpoint = Viewpoint { node, addresses: &BTreeSet::new(), zone: None, serving: &serving };
     let leads_here = |frontend: &Frontend| frontend.kind == FrontendKind::ClusterIp(ip) && frontend.port == port;
     let endpoint = objects.services.values().find_map(|service| {
         let name = service.metadata.object_name();
@@ -82,7 +83,7 @@ pub(crate) fn kube_proxy(
         });
         let ports = proxy::compute(service, slices, &viewpoint).ports;
         let port = ports.iter().find(|port| port.protocol == protocol && port.frontends.iter().any(leads_here))?;
-        port.endpoints.first().cloned()
+        port.endpoints.first().copied()
     })?;
     Some(translate(packet, original, Tuple { dst: (endpoint.address, endpoint.port), ..original }))
 }

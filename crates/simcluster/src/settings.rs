@@ -6,10 +6,11 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use node::{Own, local_addresses, node_addresses};
 use openflow::port::Port;
-use pipeline::model::{Datapath, Features, Gateway, Mac, Mode};
+use pipeline::model::{Features, Gateway};
 use serde::Deserialize;
-use types::ObjectName;
+use types::network::{Datapath, Mode, Tunnel};
 use types::node::Node;
+use types::{Mac, ObjectName};
 
 use crate::Error;
 
@@ -17,8 +18,6 @@ use crate::Error;
 pub(crate) const GATEWAY_DEVICE: &str = "antrea-gw0";
 /// Name of the device towards other Nodes in host state.
 pub(crate) const TRANSPORT_DEVICE: &str = "eth0";
-/// The UDP port of Geneve.
-const GENEVE_PORT: u16 = 6081;
 
 /// Settings of a Node. The doc of each field has its default.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -32,13 +31,13 @@ pub struct NodeSettings {
     pub node: String,
     /// Traffic mode. Default: encap.
     #[serde(default)]
-    mode: ModeName,
+    mode: Mode,
     /// Tunnel protocol. Default: geneve. The flows are the same for all.
     #[serde(rename = "tunnelType", default)]
-    _tunnel_type: TunnelType,
+    _tunnel_type: Tunnel,
     /// Datapath of the bridge. Default: system.
     #[serde(default)]
-    datapath: DatapathName,
+    datapath: Datapath,
     /// Optional features. Default: all on.
     #[serde(default)]
     features: FeatureSwitches,
@@ -56,54 +55,6 @@ pub struct NodeSettings {
     /// Ports of Pods. Default: from 3 on, in order of namespace and name.
     #[serde(default)]
     pub(crate) pods: Vec<PodSettings>,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum ModeName {
-    #[default]
-    Encap,
-    NoEncap,
-    Hybrid,
-    NetworkPolicyOnly,
-}
-
-impl From<ModeName> for Mode {
-    fn from(name: ModeName) -> Mode {
-        match name {
-            ModeName::Encap => Mode::Encap,
-            ModeName::NoEncap => Mode::NoEncap,
-            ModeName::Hybrid => Mode::Hybrid,
-            ModeName::NetworkPolicyOnly => Mode::NetworkPolicyOnly,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum TunnelType {
-    #[default]
-    Geneve,
-    Vxlan,
-    Gre,
-    Stt,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum DatapathName {
-    #[default]
-    System,
-    Netdev,
-}
-
-impl From<DatapathName> for Datapath {
-    fn from(name: DatapathName) -> Datapath {
-        match name {
-            DatapathName::System => Datapath::System,
-            DatapathName::Netdev => Datapath::Netdev,
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -196,20 +147,19 @@ impl NodeSettings {
             let given = self.gateway.ips.iter().find(|ip| ip.is_ipv4() == address.gateway.is_ipv4());
             address.gateway = given.copied().unwrap_or(address.gateway);
         }
-        let mode = Mode::from(self.mode);
         let default_services = || "10.96.0.0/12".parse().map(|net| vec![net]).unwrap_or_default();
-        let has_tunnel = matches!(mode, Mode::Encap | Mode::Hybrid);
+        let has_tunnel = self.mode.has_tunnel();
         let first = addresses.v4.or(addresses.v6);
         let mac = self.gateway.mac.map(|text| text.0).or(first.map(|address| Mac::of_ip(address.gateway)));
         Ok(Own {
             name: object.metadata.name.clone(),
-            mode,
+            mode: self.mode,
             features: self.features.into(),
-            datapath: self.datapath.into(),
+            datapath: self.datapath,
             gateway_device: GATEWAY_DEVICE.to_owned(),
             gateway: Gateway { port: Port(self.gateway.ofport), mac: mac.unwrap_or(Mac::GLOBAL_VIRTUAL) },
             tunnels: if has_tunnel { vec![Port(self.tunnel.ofport)] } else { Vec::new() },
-            tunnel_port: has_tunnel.then_some(GENEVE_PORT),
+            tunnel_port: Tunnel::Geneve.udp_port().filter(|_| has_tunnel),
             addresses,
             transport_device: TRANSPORT_DEVICE.to_owned(),
             transport_subnets: self.transport_subnet.into_iter().collect(),

@@ -5,6 +5,7 @@
 
 mod slots;
 
+use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::future::Future;
 use std::io::{self, Write};
@@ -48,8 +49,8 @@ pub struct Answer {
 
 impl Answer {
     /// `200 ok`, or `503` with the problem.
-    pub fn health(problem: Result<(), String>) -> Self {
-        match problem {
+    pub fn health(status: Result<(), impl fmt::Display>) -> Self {
+        match status {
             Ok(()) => Self::text(StatusCode::OK, "ok\n".to_owned()),
             Err(problem) => Self::text(StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n")),
         }

@@ -9,7 +9,7 @@ mod firewall;
 mod pod_link;
 
 pub use firewall::{Firewall, Guard, NodePort, PolicyOnly, Virtual};
-pub use pod_link::{Datapath, PodLink, PodRoute};
+pub use pod_link::{PodLink, PodRoute};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

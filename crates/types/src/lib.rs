@@ -2,7 +2,7 @@
 //!
 //! *Role.* Plain values. Kubernetes objects have the names and fields of the API, as far as something uses them, so
 //! that a watch, a file and a test all yield the same type. [`host`] is the desired state of the kernel, which the
-//! crate `host` applies. [`control`] is what the controller sends to a Node.
+//! crate `host` applies. [`control`] is what the controller sends to a Node. [`backoff`] computes delays for all that retry.
 //!
 //! *Invariants.* Input that does not fit its type is an error that names the field. Unused fields are not kept.
 //!
@@ -13,6 +13,7 @@ pub mod config_map;
 pub mod control;
 pub mod host;
 pub mod meta;
+pub mod network;
 pub mod network_policy;
 pub mod node;
 pub mod pod;

@@ -141,14 +141,12 @@ pub struct SliceEndpoint {
     pub conditions: EndpointConditions,
     /// Name of the endpoint's Node.
     pub node_name: Option<String>,
-    /// The object behind the endpoint, usually a Pod.
-    pub target_ref: Option<TargetRef>,
     /// Topology hints: the clients that should use it.
     pub hints: Option<EndpointHints>,
 }
 
 /// The clients that should use an endpoint, chosen by the EndpointSlice controller.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointHints {
     /// Zones of the clients.
@@ -160,7 +158,7 @@ pub struct EndpointHints {
 }
 
 /// Name of a zone or a Node.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Hint {
     /// Equal to the zone label or the name of a Node.
@@ -177,18 +175,6 @@ pub struct EndpointConditions {
     pub serving: Option<bool>,
     /// Whether it is terminating; unknown counts as no.
     pub terminating: Option<bool>,
-}
-
-/// The object behind an endpoint.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct TargetRef {
-    /// Kind of the object, usually `Pod`.
-    pub kind: String,
-    /// Namespace of the object.
-    pub namespace: String,
-    /// Name of the object.
-    pub name: String,
 }
 
 /// A port that all endpoints of a slice serve.

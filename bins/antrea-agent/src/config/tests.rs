@@ -1,4 +1,6 @@
 use super::keys::{KEYS, NOT_YET};
+use std::fs;
+
 use super::*;
 
 fn read(text: &str) -> (Config, Vec<String>) {
@@ -29,7 +31,7 @@ fn no_file_an_empty_one_and_one_of_comments_are_the_defaults() {
     }
     assert_eq!(
         (defaults.ovs_bridge.as_str(), defaults.traffic_encap_mode, defaults.api_port),
-        ("br-int", EncapMode::Encap, 10350)
+        ("br-int", Mode::Encap, 10350)
     );
 }
 
@@ -97,7 +99,7 @@ kubeAPIServerOverride: https://192.0.2.9:6443
         host_proc_path_prefix: "/host".into(),
         transport_interface: Some("eth1".into()),
         transport_interface_cidrs: vec!["192.168.0.0/16".parse().unwrap(), "fd00::/64".parse().unwrap()],
-        traffic_encap_mode: EncapMode::NoEncap,
+        traffic_encap_mode: Mode::NoEncap,
         tunnel_type: Tunnel::Vxlan,
         tunnel_port: Some(9999),
         tunnel_csum: true,

@@ -4,13 +4,12 @@ mod on_host;
 mod switch;
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use node::Versions;
+use reconcile::{Pass, Settings, Target};
 use tokio::sync::watch;
-use tracing::{debug, info, warn};
-use types::backoff::Backoff;
 
+use crate::desired::DesiredPart;
 use crate::engine::Engine;
 use crate::host_reconciler::HostStatus;
 
@@ -27,6 +26,32 @@ pub(crate) enum Tracked {
     Host(watch::Receiver<HostStatus>),
 }
 
+/// Flushes stale connections at the start and after every change, until the agent stops.
+pub(crate) async fn flush_stale(engine: Engine, tracked: Tracked) {
+    let desired = match tracked {
+        Tracked::Switch(_) => DesiredPart::new(
+            engine.clone(),
+            |progress| progress.ready.then_some(progress.services.connections),
+            |brain| (brain.service_versions().connections, ()),
+        ),
+        // The kernel's rules do not depend on endpoints.
+        Tracked::Host(_) => DesiredPart::new(
+            engine.clone(),
+            |progress| progress.ready.then_some(progress.services.frontends),
+            |brain| (brain.service_versions().frontends, ()),
+        ),
+    };
+    let table = StaleConnections { engine, tracked, is_second_round: false };
+    reconcile::run(table, desired, Settings::ON_CHANGE).await;
+}
+
+/// The stale connections of a table: there should be none. Services are read by each round itself.
+struct StaleConnections {
+    engine: Engine,
+    tracked: Tracked,
+    is_second_round: bool,
+}
+
 /// Result of one round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Round {
@@ -36,77 +61,64 @@ struct Round {
     flushed: usize,
 }
 
-/// Flushes stale connections at the start and after every change, until the agent stops.
-pub(crate) async fn flush_stale(engine: Engine, mut tracked: Tracked) {
-    let mut progress = engine.progress();
-    let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
-    let (mut done, mut again) = (None, false);
-    loop {
-        let due = progress.wait_for(|now| now.ready && Some(tracked.version(now.services)) != done).await;
-        // Later changes cause another round.
-        let Ok(version) = due.map(|now| tracked.version(now.services)) else { return };
-        let of = tracked.name();
-        let next = match tracked.flush(&engine).await {
+/// One connection was flushed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Flushed;
+
+#[derive(Debug, thiserror::Error)]
+enum FlushError {
+    #[error("the agent is stopping")]
+    Stopping,
+    #[error("the initial sync of Services is not complete")]
+    NotSynced,
+    #[error(transparent)]
+    Switch(#[from] ovs::unixctl::UnixctlError),
+    #[error(transparent)]
+    Kernel(#[from] host::Error),
+    #[error("a bug: {0}")]
+    Panic(#[from] tokio::task::JoinError),
+}
+
+impl Target for StaleConnections {
+    type Desired = ();
+    type Change = Flushed;
+    type Failure = FlushError;
+
+    fn name(&self) -> &'static str {
+        match self.tracked {
+            Tracked::Switch(_) => "OVS connection table",
+            Tracked::Host(_) => "kernel connection table",
+        }
+    }
+
+    async fn reconcile(&mut self, (): ()) -> Pass<Flushed, FlushError> {
+        match self.flush().await {
             Ok(round) => {
-                if round.flushed > 0 {
-                    info!(table = of, connections = round.flushed, "flushed stale Service connections");
-                }
-                backoff.reset();
                 // Packets in flight may have used the old flows: do one more round.
-                again = round.flushed > 0 && !again;
-                done = (!again).then_some(version);
-                Instant::now() + round.pause()
+                self.is_second_round = round.flushed > 0 && !self.is_second_round;
+                round.pass(self.is_second_round)
             }
-            Err(error) => {
-                let delay = backoff.next_delay();
-                let what = "cannot flush stale Service connections; retrying";
-                if backoff.is_news() {
-                    warn!(table = of, error, ?delay, "{what}");
-                } else {
-                    debug!(table = of, error, ?delay, "{what}");
-                }
-                Instant::now() + delay
-            }
-        };
-        tokio::time::sleep_until(next.into()).await;
+            Err(error) => Pass::failed(error),
+        }
     }
 }
 
-impl Tracked {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Switch(_) => "ovs",
-            Self::Host(_) => "kernel",
-        }
-    }
-
-    /// Version of the Services that connections are compared with.
-    fn version(&self, of: Versions) -> u64 {
-        match self {
-            Self::Switch(_) => of.connections,
-            // The kernel's rules do not depend on endpoints.
-            Self::Host(_) => of.frontends,
-        }
-    }
-
+impl StaleConnections {
     /// Flushes stale connections. Services are read after connections are listed: a connection that is created in between may have
     /// an endpoint that is newer than an earlier read, and must stay.
-    async fn flush(&mut self, engine: &Engine) -> Result<Round, String> {
-        let query = async || {
-            let connections = engine.read(node::Brain::connections).await;
-            connections.ok_or_else(|| "the initial sync of Services is not complete".to_owned())
-        };
-        match self {
-            Self::Switch(run_dir) => {
+    async fn flush(&mut self) -> Result<Round, FlushError> {
+        let engine = &self.engine;
+        let query = async || engine.read(node::Brain::connections).await.ok_or(FlushError::NotSynced);
+        match &mut self.tracked {
+            Tracked::Switch(run_dir) => {
                 // While flows for a removed endpoint are in the switch, they could create a flushed connection again.
                 engine.settled().await;
                 switch::flush(run_dir, query).await
             }
-            Self::Host(host_status) => {
+            Tracked::Host(host_status) => {
                 // The same for nftables rules. The host reconciler logs failures.
                 let desired = engine.read(node::Brain::host_version).await;
-                let held = host_status.wait_for(|status| status.version >= desired).await;
-                held.map_err(|_| "the agent is stopping".to_owned())?;
+                host_status.wait_for(|status| status.version >= desired).await.map_err(|_| FlushError::Stopping)?;
                 on_host::flush(query).await
             }
         }
@@ -114,8 +126,15 @@ impl Tracked {
 }
 
 impl Round {
-    fn pause(self) -> Duration {
-        PERIOD.max(self.took * PAUSE_FACTOR)
+    fn pass(self, another: bool) -> Pass<Flushed, FlushError> {
+        let pause = PERIOD.max(self.took * PAUSE_FACTOR);
+        Pass {
+            changes: vec![Flushed; self.flushed],
+            incomplete: another,
+            again: another.then_some(pause),
+            pause,
+            ..Pass::default()
+        }
     }
 }
 
@@ -125,7 +144,15 @@ mod tests {
 
     #[test]
     fn the_pause_after_a_round_grows_with_its_duration() {
-        let pause = |took: u64| Round { took: Duration::from_millis(took), flushed: 1 }.pause().as_millis();
+        let pause = |took: u64| Round { took: Duration::from_millis(took), flushed: 1 }.pass(true).pause.as_millis();
         assert_eq!([pause(0), pause(9), pause(11), pause(1000)], [100, 100, 110, 10_000]);
+    }
+
+    #[test]
+    fn services_are_applied_after_the_last_round_only() {
+        let round = Round { took: Duration::ZERO, flushed: 2 };
+        let (first, last) = (round.pass(true), round.pass(false));
+        assert_eq!((first.incomplete, first.again, first.changes.len()), (true, Some(PERIOD), 2));
+        assert_eq!((last.incomplete, last.again), (false, None));
     }
 }

@@ -1,3 +1,5 @@
+use std::fs;
+
 use super::keys::{KEYS, SCHEMA};
 use super::*;
 

@@ -1,105 +1,97 @@
 //! Assigns subnets to Nodes in the cluster. Only the leader does.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use k8s::{Client, WatchEvent, WatchFilter};
+use k8s::{Client, RequestError, WatchEvent, WatchFilter};
+use reconcile::{Pass, Settings, Target};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 use types::ObjectName;
 use types::node::Node;
 
-use super::Allocation;
+use super::waiting::{Decision, Waiting};
+use super::{Allocation, Exhausted};
 use crate::config::NodeIpam;
+use crate::inputs::{Input, Inputs};
 
-const RETRY_DELAY: Duration = Duration::from_secs(5);
+const SETTINGS: Settings =
+    Settings { backoff: (Duration::from_secs(1), Duration::from_secs(10)), ..Settings::ON_CHANGE };
 
 /// Watches Nodes, and assigns subnets to those without while this replica leads.
-pub(crate) async fn run(client: Client, config: NodeIpam, mut leads: watch::Receiver<bool>) {
-    let mut watch = client.watch::<Node>(&WatchFilter::default());
-    let mut nodes = Nodes { allocation: Allocation::new(&config), waiting: BTreeMap::new(), reported: BTreeSet::new() };
-    let mut synced = false;
-    loop {
-        tokio::select! {
-            event = watch.next() => match event {
-                WatchEvent::Applied(node) => nodes.set(&node),
-                WatchEvent::Deleted(name) => nodes.gone(&name.name),
-                // All existing assignments must be known before new ones are made.
-                WatchEvent::Synced => synced = true,
-            },
-            Ok(()) = leads.changed() => {}
-            () = sleep_until(Instant::now() + RETRY_DELAY), if !nodes.waiting.is_empty() => {}
-        }
-        if synced && *leads.borrow() {
-            nodes.assign(&client).await;
-        }
-    }
+pub(crate) async fn run(client: Client, config: NodeIpam, leads: watch::Receiver<bool>) {
+    let nodes = client.watch::<Node>(&WatchFilter::default());
+    let subnets = NodeSubnets { client, waiting: Waiting::new(Allocation::new(&config)) };
+    reconcile::run(subnets, Inputs::new(nodes, leads), SETTINGS).await;
 }
 
-struct Nodes {
-    allocation: Allocation,
-    /// Nodes without subnets, with their uids.
-    waiting: BTreeMap<String, String>,
-    /// Nodes that already have an Event that no subnet is free.
-    reported: BTreeSet<String>,
+struct NodeSubnets {
+    client: Client,
+    waiting: Waiting,
 }
 
-impl Nodes {
-    fn set(&mut self, node: &Node) {
-        let name = node.metadata.name.clone();
-        let subnets: Vec<IpNet> = node.spec.pod_cidrs.iter().filter_map(|net| net.parse().ok()).collect();
-        if subnets.is_empty() {
-            self.waiting.insert(name, node.metadata.uid.clone());
-        } else {
-            self.waiting.remove(&name);
-            self.reported.remove(&name);
-            self.allocation.record(&name, subnets);
+#[derive(Debug, thiserror::Error)]
+enum IpamError {
+    #[error(
+        "cannot assign Pod subnets to Node {node}: {source}; the controller needs the role in deploy/kubernetes/node-ipam.yml"
+    )]
+    Assign { node: String, source: RequestError },
+    #[error("cannot assign Pod subnets to Node {node}: {exhausted}; and cannot write an Event about it: {source}")]
+    Report { node: String, exhausted: Exhausted, source: RequestError },
+}
+
+impl Target for NodeSubnets {
+    type Desired = Input<WatchEvent<Node>>;
+    /// The Node whose subnets were assigned.
+    type Change = String;
+    type Failure = IpamError;
+
+    fn name(&self) -> &'static str {
+        "Node subnet"
+    }
+
+    async fn reconcile(&mut self, Input { events, leads }: Input<WatchEvent<Node>>) -> Pass<String, IpamError> {
+        for event in &events {
+            self.waiting.observe(event);
         }
-    }
-
-    fn gone(&mut self, name: &str) {
-        self.waiting.remove(name);
-        self.reported.remove(name);
-        self.allocation.release(name);
-    }
-
-    /// A Node without a free subnet gets one Event, and does not delay the others.
-    async fn assign(&mut self, client: &Client) {
-        let waiting: Vec<(String, String)> = self.waiting.clone().into_iter().collect();
-        for (node, uid) in waiting {
-            match self.allocation.assign(&node) {
-                Ok(subnets) => {
-                    let texts: Vec<String> = subnets.iter().map(ToString::to_string).collect();
-                    match client.set_pod_cidrs(&node, &texts).await {
-                        Ok(()) => {
-                            info!(node, subnets = ?texts, "assigned Pod subnets to Node");
-                            self.waiting.remove(&node);
-                        }
-                        Err(error) => warn!(
-                            node, %error,
-                            "cannot assign Pod subnets to Node, retrying; the controller needs the role in deploy/kubernetes/node-ipam.yml"
-                        ),
-                    }
-                }
-                Err(exhausted) => {
-                    if self.reported.insert(node.clone()) {
-                        warn!(node, "cannot assign Pod subnets to Node: {exhausted}");
-                        let name = ObjectName { namespace: String::new(), name: node };
-                        let event = k8s::Event {
-                            of: ("Node", "v1"),
-                            name: &name,
-                            uid: &uid,
-                            reason: "CIDRNotAvailable",
-                            message: &exhausted.to_string(),
-                        };
-                        if let Err(error) = client.warn(&event).await {
-                            warn!(%error, "cannot write an Event on the Node");
-                        }
-                    }
-                }
+        let mut pass = Pass::default();
+        if !leads {
+            return pass;
+        }
+        for decision in self.waiting.decide() {
+            let applied = match decision {
+                Decision::Assign { node, subnets } => self.assign(node, &subnets).await.map(Some),
+                Decision::Report { node, uid, exhausted } => self.report(node, &uid, exhausted).await.map(|()| None),
+            };
+            match applied {
+                Ok(assigned) => pass.changes.extend(assigned),
+                Err(error) => pass.failures.push(error),
             }
         }
+        pass
+    }
+}
+
+impl NodeSubnets {
+    async fn assign(&mut self, node: String, subnets: &[IpNet]) -> Result<String, IpamError> {
+        let subnets: Vec<String> = subnets.iter().map(ToString::to_string).collect();
+        if let Err(source) = self.client.set_pod_cidrs(&node, &subnets).await {
+            return Err(IpamError::Assign { node, source });
+        }
+        info!(node, ?subnets, "assigned Pod subnets to Node");
+        self.waiting.done(&node);
+        Ok(node)
+    }
+
+    async fn report(&mut self, node: String, uid: &str, exhausted: Exhausted) -> Result<(), IpamError> {
+        let message = exhausted.to_string();
+        let name = ObjectName { namespace: String::new(), name: node.clone() };
+        let event = k8s::Event { of: ("Node", "v1"), name: &name, uid, reason: "CIDRNotAvailable", message: &message };
+        if let Err(source) = self.client.warn(&event).await {
+            return Err(IpamError::Report { node, exhausted, source });
+        }
+        warn!(node, "cannot assign Pod subnets to Node: {message}");
+        self.waiting.reported(node);
+        Ok(())
     }
 }

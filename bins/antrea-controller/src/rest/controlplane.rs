@@ -9,7 +9,7 @@ use types::control::Policy;
 
 use super::objects::{self, GROUP_VERSION, RESOURCES};
 use super::{Answer, Rest, respond};
-use crate::engine::State;
+use crate::engine::{ReadError, State};
 use crate::peers::PeerReports;
 use crate::status::{StatusByNode, merge, realization};
 
@@ -74,12 +74,16 @@ impl Rest {
     /// All objects of a resource, or one.
     pub(super) async fn objects(&self, resource: usize, name: Option<&str>, as_table: bool) -> Answer {
         let (plural, kind, columns) = RESOURCES[resource];
-        let mut objects = match plural {
+        let found = match plural {
             "networkpolicies" => self.policies().await,
             "appliedtogroups" => {
                 self.groups(kind, |brain| brain.applied_to_groups().map(|(group, _)| group).collect()).await
             }
             _ => self.groups(kind, |brain| brain.address_groups().map(|(group, _)| group).collect()).await,
+        };
+        let mut objects = match found {
+            Ok(objects) => objects,
+            Err(error) => return unavailable(&error),
         };
         objects.sort_by_cached_key(|object| object["metadata"]["name"].as_str().unwrap_or_default().to_owned());
         if let Some(name) = name {
@@ -106,21 +110,23 @@ impl Rest {
 
     /// The reports of the agents of this replica.
     pub(super) async fn reports(&self) -> Answer {
-        let reports = self.engine.query(peer_reports).await.unwrap_or_default();
-        json_answer(StatusCode::OK, &json!(reports))
+        match self.engine.read(peer_reports).await {
+            Ok(reports) => json_answer(StatusCode::OK, &json!(reports)),
+            Err(error) => unavailable(&error),
+        }
     }
 
     async fn groups(
         &self,
         kind: &'static str,
         groups: impl FnOnce(&Brain) -> Vec<types::control::Group> + Send + 'static,
-    ) -> Vec<Value> {
-        let found = self.engine.query(move |state| groups(&state.brain)).await.unwrap_or_default();
-        found.iter().map(|group| objects::group(kind, group)).collect()
+    ) -> Result<Vec<Value>, ReadError> {
+        let found = self.engine.read(move |state| groups(&state.brain)).await?;
+        Ok(found.iter().map(|group| objects::group(kind, group)).collect())
     }
 
-    async fn policies(&self) -> Vec<Value> {
-        let (views, others) = tokio::join!(self.engine.query(policy_views), self.peers.reports());
+    async fn policies(&self) -> Result<Vec<Value>, ReadError> {
+        let (views, others) = tokio::join!(self.engine.read(policy_views), self.peers.reports());
         let object = |(policy, span, mut reports, problems): PolicyView| {
             for PeerReports { connected, policies } in &others {
                 let other = policies.get(&policy.name.to_string()).cloned().unwrap_or_default();
@@ -128,7 +134,7 @@ impl Rest {
             }
             objects::policy(&policy, &realization(&policy, &span, &reports, problems))
         };
-        views.unwrap_or_default().into_iter().map(object).collect()
+        Ok(views?.into_iter().map(object).collect())
     }
 }
 
@@ -173,6 +179,10 @@ pub(super) fn failure(status: StatusCode, reason: &str, message: &str) -> Answer
         "message": message, "reason": reason, "code": status.as_u16(),
     });
     json_answer(status, &body)
+}
+
+fn unavailable(error: &ReadError) -> Answer {
+    failure(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", &error.to_string())
 }
 
 fn json_answer(status: StatusCode, body: &Value) -> Answer {

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use nix::errno::Errno;
-use types::host::{Datapath, PodLink};
+use types::host::PodLink;
+use types::network::Datapath;
 
 use crate::device::valid_name;
 use crate::error::Error;

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use types::host::{Datapath, PodLink};
+use types::host::PodLink;
+use types::network::Datapath;
 
 use super::attach::routes;
 use crate::error::Error;

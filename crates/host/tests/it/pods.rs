@@ -10,7 +10,8 @@ use host::pod;
 use testkit::process::run;
 use testkit::wait::{PATIENCE, until};
 use testkit::{Netns, Ovs, Process, veth_pair};
-use types::host::{Datapath, PodLink, PodRoute};
+use types::host::{PodLink, PodRoute};
+use types::network::Datapath;
 
 /// A Pod with addresses of both families, by number.
 fn pod(netns: &Netns, number: u8) -> PodLink {

@@ -63,10 +63,7 @@ impl Brain {
             gateways: port.addresses.iter().filter_map(|ip| Some(family(ip)?.gateway)).collect(),
             routes: Vec::new(),
             mtu: mtu.unwrap_or(self.own.mtu).min(self.own.mtu),
-            datapath: match self.own.datapath {
-                pipeline::model::Datapath::System | pipeline::model::Datapath::Windows => types::host::Datapath::System,
-                pipeline::model::Datapath::Netdev => types::host::Datapath::Netdev,
-            },
+            datapath: self.own.datapath,
         }
     }
 

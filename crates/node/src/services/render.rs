@@ -8,7 +8,8 @@ use delta::{Exhausted, Ids, StableHasher, StableKey};
 use openflow::flow::Flow;
 use openflow::group::Group;
 use pipeline::Pipeline;
-use pipeline::model::{Affinity, Endpoint, Frontend, FrontendKind, ServiceGroup};
+use pipeline::model::{Affinity, ServiceFrontend, ServiceGroup};
+use proxy::{Endpoint, Frontend, FrontendKind};
 
 use crate::owner::ServiceKey;
 
@@ -63,19 +64,12 @@ impl Services {
     ) -> Result<Rendered, Exhausted> {
         let mut rendered = Rendered::default();
         let protocol = port.protocol;
-        // A local endpoint with the Node's own address is on the host network: it is not a Pod behind a port.
-        let endpoint = |e: &proxy::Endpoint| Endpoint {
-            address: e.address,
-            port: e.port,
-            is_local_pod: e.is_local && !own.contains(&e.address),
-        };
-        let is_external = |f: &&proxy::Frontend| !matches!(f.kind, proxy::FrontendKind::ClusterIp(_));
         let (mut groups, mut used) = (BTreeMap::new(), BTreeSet::new());
         for (nearby, all) in [(false, &port.endpoints), (true, &port.local_endpoints)] {
             let key = GroupKey { service: Arc::clone(key), nearby };
             let chosen = fitting(all, own);
             rendered.left_out = rendered.left_out.max(all.len() - chosen.len());
-            let endpoints: BTreeSet<Endpoint> = chosen.into_iter().map(endpoint).collect();
+            let endpoints: BTreeSet<Endpoint> = chosen.into_iter().copied().collect();
             if endpoints.is_empty() {
                 if let Some(id) = self.ids.release(&key) {
                     self.ids.retired(id);
@@ -88,24 +82,17 @@ impl Services {
             rendered.groups.push(pipeline.group(&group));
         }
         rendered.flows.extend(used.iter().flat_map(|endpoint| pipeline.endpoint(protocol, endpoint)));
-        for written in &port.frontends {
-            let external = is_external(&written);
-            let frontend = Frontend {
-                kind: match written.kind {
-                    proxy::FrontendKind::ClusterIp(ip) => FrontendKind::ClusterIp(ip),
-                    proxy::FrontendKind::NodePort { ipv6 } => FrontendKind::NodePort { ipv6 },
-                    proxy::FrontendKind::External(ip) => FrontendKind::External(ip),
-                },
+        for frontend in &port.frontends {
+            let has_in_cluster_group = frontend.kind.is_external() && frontend.local_only;
+            let cookie = cookie(key, frontend);
+            let frontend = ServiceFrontend {
                 protocol,
-                port: written.port,
-                group: groups.get(&written.local_only).copied(),
+                group: groups.get(&frontend.local_only).copied(),
                 drops: port.is_served(),
-                in_cluster_group: groups.get(&false).copied().filter(|_| external && written.local_only),
-                snat: external && !written.local_only,
+                in_cluster_group: groups.get(&false).copied().filter(|_| has_in_cluster_group),
                 affinity: port.affinity.map(|seconds| Affinity { seconds }),
-                clients: written.clients.clone(),
+                frontend: frontend.clone(),
             };
-            let cookie = cookie(key, written);
             rendered.flows.extend(pipeline.frontend(&frontend, cookie));
             if port.affinity.is_some() && !used.is_empty() {
                 rendered.flows.extend(pipeline.remembered(&frontend, &used, cookie));
@@ -126,7 +113,7 @@ impl Services {
 
 /// The endpoints for a group, at most its limit. With more, each Node selects a different stable subset, and a removed endpoint
 /// is replaced by one other: together the Nodes use all, and few clients with session affinity lose their endpoint.
-fn fitting<'a>(all: &'a [proxy::Endpoint], own: &BTreeSet<IpAddr>) -> Vec<&'a proxy::Endpoint> {
+fn fitting<'a>(all: &'a [Endpoint], own: &BTreeSet<IpAddr>) -> Vec<&'a Endpoint> {
     if all.len() <= ServiceGroup::MAX_ENDPOINTS {
         return all.iter().collect();
     }
@@ -134,13 +121,13 @@ fn fitting<'a>(all: &'a [proxy::Endpoint], own: &BTreeSet<IpAddr>) -> Vec<&'a pr
     for address in own {
         node.write(address.to_string().as_bytes());
     }
-    let rank = |endpoint: &proxy::Endpoint| {
+    let rank = |endpoint: &Endpoint| {
         let mut hash = node.clone();
         hash.write(endpoint.address.to_string().as_bytes());
         endpoint.port.feed(&mut hash);
         hash.finish()
     };
-    let mut ranked: Vec<(u64, &proxy::Endpoint)> = all.iter().map(|endpoint| (rank(endpoint), endpoint)).collect();
+    let mut ranked: Vec<(u64, &Endpoint)> = all.iter().map(|endpoint| (rank(endpoint), endpoint)).collect();
     // There may be many times the limit: only those within it have to be in order.
     ranked.select_nth_unstable(ServiceGroup::MAX_ENDPOINTS);
     ranked.truncate(ServiceGroup::MAX_ENDPOINTS);
@@ -149,13 +136,13 @@ fn fitting<'a>(all: &'a [proxy::Endpoint], own: &BTreeSet<IpAddr>) -> Vec<&'a pr
 }
 
 /// A cookie unique to the frontend and stable across restarts: flows of session affinity are learned with it.
-fn cookie(key: &ServiceKey, frontend: &proxy::Frontend) -> u64 {
+fn cookie(key: &ServiceKey, frontend: &Frontend) -> u64 {
     let mut hash = StableHasher::default();
     key.feed(&mut hash);
     match frontend.kind {
-        proxy::FrontendKind::ClusterIp(ip) => hash.write(format!("cluster {ip}").as_bytes()),
-        proxy::FrontendKind::NodePort { ipv6 } => hash.write(if ipv6 { b"node 6" } else { b"node 4" }),
-        proxy::FrontendKind::External(ip) => hash.write(format!("external {ip}").as_bytes()),
+        FrontendKind::ClusterIp(ip) => hash.write(format!("cluster {ip}").as_bytes()),
+        FrontendKind::NodePort { ipv6 } => hash.write(if ipv6 { b"node 6" } else { b"node 4" }),
+        FrontendKind::External(ip) => hash.write(format!("external {ip}").as_bytes()),
     }
     frontend.port.feed(&mut hash);
     hash.finish()

@@ -7,12 +7,12 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
+use types::backoff::Backoff;
 
 use super::call::Call;
 use super::changes::Publisher;
 use super::session::{Disconnect, Session};
 use super::{Config, Status};
-use types::backoff::Backoff;
 
 /// Bytes to read at once.
 const CHUNK: usize = 64 << 10;

@@ -10,13 +10,13 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
+use types::backoff::Backoff;
 
 use super::connection::{Receiver, connect, echo_reply, xid};
 use super::error::{ConnectionError, RequestError};
 use super::events::{Event, EventSender};
 use super::pending::{Call, Pending};
 use super::{Config, Status};
-use types::backoff::Backoff;
 
 /// While this many bytes wait to be written, no further call is accepted.
 const WRITE_BACKLOG: usize = 1 << 20;

@@ -6,19 +6,7 @@ use ipnet::IpNet;
 use openflow::port::Port;
 use serde::{Deserialize, Serialize};
 use types::Mac;
-
-/// How packets travel between Nodes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
-pub enum Mode {
-    /// Through tunnels between all Nodes.
-    Encap,
-    /// Routed by the underlay between all Nodes.
-    NoEncap,
-    /// Routed within a subnet, through tunnels beyond.
-    Hybrid,
-    /// Another CNI plugin connects Pods; only policies are enforced.
-    NetworkPolicyOnly,
-}
+use types::network::{Datapath, Mode};
 
 /// Which parts of the pipeline are in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
@@ -35,17 +23,6 @@ impl Default for Features {
     fn default() -> Self {
         Self { antrea_proxy: true, proxy_all: true, antrea_policy: true }
     }
-}
-
-/// The datapath of Open vSwitch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
-pub enum Datapath {
-    /// The Linux kernel module: sees the marks of the host's packets.
-    System,
-    /// ovs-vswitchd in userspace: does not see marks.
-    Netdev,
-    /// The kernel of a Windows host, which has no marks.
-    Windows,
 }
 
 /// One value per address family of the cluster.

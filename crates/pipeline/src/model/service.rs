@@ -1,22 +1,10 @@
-//! Services as AntreaProxy sees them: frontends, groups and endpoints.
+//! Services as AntreaProxy sees them: the frontends and endpoints of crate `proxy`, with groups.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
-use ipnet::IpNet;
+use proxy::{Endpoint, Frontend};
 
 use super::Protocol;
-
-/// An address and port that a Service forwards to.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Endpoint {
-    /// Destination address after DNAT.
-    pub address: IpAddr,
-    /// Destination port after DNAT.
-    pub port: u16,
-    /// Whether this is a Pod on this Node, which may be its own client (hairpin).
-    pub is_local_pod: bool,
-}
 
 /// Endpoints of which one is selected for each connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,20 +25,6 @@ impl ServiceGroup {
     pub const MAX_ENDPOINTS: usize = 800;
 }
 
-/// The address that a client connects to.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum FrontendKind {
-    /// The Service's cluster IP.
-    ClusterIp(IpAddr),
-    /// A port on the NodePort addresses of one family.
-    NodePort {
-        /// Whether on the IPv6 addresses.
-        ipv6: bool,
-    },
-    /// A load balancer's address, or another external IP.
-    External(IpAddr),
-}
-
 /// How long a client keeps its endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Affinity {
@@ -58,25 +32,19 @@ pub struct Affinity {
     pub seconds: u32,
 }
 
-/// An address and port at which a Service is reached.
+/// A frontend and the groups that serve it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Frontend {
-    /// The address that the client connects to.
-    pub kind: FrontendKind,
+pub struct ServiceFrontend {
+    /// The address and port that clients connect to.
+    pub frontend: Frontend,
     /// Protocol of the Service port.
     pub protocol: Protocol,
-    /// Destination port before DNAT.
-    pub port: u16,
     /// The group of endpoints; `None` if there are none.
     pub group: Option<u32>,
     /// Without endpoints: whether connections are dropped, as other Nodes have endpoints, or rejected.
     pub drops: bool,
     /// Another group for clients in the cluster, which `externalTrafficPolicy: Local` does not restrict.
     pub in_cluster_group: Option<u32>,
-    /// Whether connections from outside get SNAT, so that the client's address is lost.
-    pub snat: bool,
     /// How long a client keeps its endpoint.
     pub affinity: Option<Affinity>,
-    /// `loadBalancerSourceRanges`; `None`: all clients.
-    pub clients: Option<BTreeSet<IpNet>>,
 }

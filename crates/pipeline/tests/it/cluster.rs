@@ -9,13 +9,13 @@ use openflow::flow::Flow;
 use openflow::group::Group;
 use openflow::matching::Match;
 use pipeline::Pipeline;
-use pipeline::model::{Applied, Direction, Frontend, Node, Peer, PeerPath, Pod, Protocol, Rule, ServiceGroup};
+use pipeline::model::{Applied, Direction, Node, Peer, PeerPath, Pod, Protocol, Rule, ServiceFrontend, ServiceGroup};
 
 /// A Service: its frontends and their groups.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
     pub(crate) protocol: Protocol,
-    pub(crate) frontends: Vec<Frontend>,
+    pub(crate) frontends: Vec<ServiceFrontend>,
     pub(crate) groups: Vec<ServiceGroup>,
 }
 

@@ -7,7 +7,7 @@ use openflow::port::Port;
 use pipeline::Pipeline;
 use pipeline::model::{
     Address, Affinity, Applied, Datapath, Direction, Families, Features, Frontend, FrontendKind, Gateway, Mac, Mode,
-    Node, Protocol, Rule, RuleAction, RuleKind, Uplink,
+    Node, Protocol, Rule, RuleAction, RuleKind, ServiceFrontend, Uplink,
 };
 use pipeline::tables::Table;
 
@@ -77,15 +77,13 @@ fn snat_applies_to_every_tunnel_port() {
 
 #[test]
 fn a_service_without_local_endpoints_rejects_external_clients_only() {
-    let frontend = Frontend {
-        kind: FrontendKind::NodePort { ipv6: false },
+    let kind = FrontendKind::NodePort { ipv6: false };
+    let frontend = ServiceFrontend {
+        frontend: Frontend { kind, port: 30001, local_only: true, clients: None },
         protocol: Protocol::Tcp,
-        port: 30001,
         group: None,
         in_cluster_group: Some(9),
         drops: false,
-        clients: None,
-        snat: false,
         affinity: Some(Affinity { seconds: 300 }),
     };
     let flows = Pipeline::new(node()).frontend(&frontend, 0);

@@ -53,7 +53,8 @@ fn proxying_and_unserved_load_balancers_get_no_frontend() {
     let addresses = |computed: &Computed| external(computed, false).into_iter().map(|(ip, _)| ip).collect::<Vec<_>>();
     assert_eq!(addresses(&from_node1(&service, &[])), ["192.168.3.2", "192.168.3.3"]);
     let serving = Serving { load_balancers: false, ..Serving::default() };
-    let computed = compute(&service, [], &Viewpoint { node: "node1", zone: None, serving: &serving });
+    let computed =
+        compute(&service, [], &Viewpoint { node: "node1", addresses: &BTreeSet::new(), zone: None, serving: &serving });
     assert_eq!(addresses(&computed), Vec::<String>::new());
     // The status of an earlier type has no effect.
     service.spec.kind = "NodePort".to_owned();

@@ -139,7 +139,7 @@ fn hints_count_if_every_endpoint_has_them_and_one_is_for_this_node() {
 fn hints_have_no_effect_on_a_node_without_a_zone_on_unready_endpoints_and_on_policy_local() {
     let hints = [("b", ""), ("a", ""), ("a", "")];
     let serving = Serving::default();
-    let unplaced = Viewpoint { node: "node1", zone: None, serving: &serving };
+    let unplaced = Viewpoint { node: "node1", addresses: &BTreeSet::new(), zone: None, serving: &serving };
     let slices = [hinted(hints)];
     let nowhere = compute(&service("ClusterIP"), &slices, &unplaced).ports.pop_first().unwrap();
     assert_eq!(of(&nowhere.endpoints), [0, 1, 2]);

@@ -8,8 +8,8 @@ struct Sums;
 impl Answers for Sums {
     async fn get(&self, path: &str, query: &str) -> Option<Answer> {
         match path {
-            "/healthz" => Some(Answer::health(Ok(()))),
-            "/readyz" => Some(Answer::health(Err("waiting for the switch".to_owned()))),
+            "/healthz" => Some(Answer::health(Ok::<_, String>(()))),
+            "/readyz" => Some(Answer::health(Err("waiting for the switch"))),
             "/slow" => std::future::pending().await,
             "/large" => Some(Answer::json("x".repeat(10_000_000))),
             "/echo" => Some(Answer::json(format!("{{\"query\":\"{query}\"}}"))),

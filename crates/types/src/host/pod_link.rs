@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 
 use crate::Mac;
+use crate::network::Datapath;
 
 /// The veth pair between a Pod and the switch: one end in the Pod's namespace, the other a port of the bridge.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -37,14 +38,4 @@ pub struct PodRoute {
     pub destination: IpNet,
     /// Address of the next hop.
     pub via: IpAddr,
-}
-
-/// The OVS datapath type.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Datapath {
-    /// The kernel module. It consumes the packets, so the rest of the kernel does not see them.
-    System,
-    /// ovs-vswitchd with packet sockets, which receive copies: the kernel must be made to drop the originals, and the Pod
-    /// must compute checksums itself.
-    Netdev,
 }

@@ -13,7 +13,7 @@ use openflow::port::Port;
 use pipeline::Pipeline;
 use pipeline::model::{
     Address, Applied, Datapath, Direction, Endpoint, Families, Features, Frontend, FrontendKind, Gateway, IpBlock, Mac,
-    Mode, Node, Pod, Ports, Protocol, Rule, RuleKind, ServiceGroup,
+    Mode, Node, Pod, Ports, Protocol, Rule, RuleKind, ServiceFrontend, ServiceGroup,
 };
 
 #[global_allocator]
@@ -78,15 +78,13 @@ fn service(pipeline: &Pipeline, number: u32) -> (Vec<Flow>, openflow::group::Gro
         Endpoint { address, port: 8080, is_local_pod }
     });
     let group = ServiceGroup { id: number + 1, endpoints: endpoints.collect(), affinity: false };
-    let frontend = Frontend {
-        kind: FrontendKind::ClusterIp(ip(0x0a60_0000 + number)),
+    let kind = FrontendKind::ClusterIp(ip(0x0a60_0000 + number));
+    let frontend = ServiceFrontend {
+        frontend: Frontend { kind, port: 80, local_only: false, clients: None },
         protocol: Protocol::Tcp,
-        port: 80,
         group: Some(group.id),
         in_cluster_group: None,
         drops: false,
-        clients: None,
-        snat: false,
         affinity: None,
     };
     let mut flows = pipeline.frontend(&frontend, u64::from(number) + 1);

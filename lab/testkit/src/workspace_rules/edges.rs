@@ -24,7 +24,7 @@ use Class::{Bench, Bin, Leaf, Pure, Rim, Test};
 const CRATES: &[(Class, &[&str])] = &[
     (Leaf, &["types", "openflow", "ovsdb", "config"]),
     (Pure, &["delta", "selector", "policy", "proxy", "pipeline", "simulator", "node", "simcluster"]),
-    (Rim, &["ovs", "host", "k8s", "api", "telemetry", "apiserver"]),
+    (Rim, &["ovs", "host", "k8s", "api", "telemetry", "reconcile", "apiserver"]),
     (Bin, &["antrea-controller", "antrea-agent", "antrea-cni", "antctl", "antrea-lab"]),
     (Bench, &["benches"]),
     (Test, &["testkit", "compat", "oracle"]),

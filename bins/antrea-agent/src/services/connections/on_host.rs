@@ -5,10 +5,10 @@ use std::time::Instant;
 use host::conntrack::{UdpConnection, forget_udp, list_udp};
 use node::Connections;
 
-use super::Round;
+use super::{FlushError, Round};
 
 /// Lists connections, reads the Services after that, and flushes stale connections.
-pub(super) async fn flush(query: impl AsyncFnOnce() -> Result<Connections, String>) -> Result<Round, String> {
+pub(super) async fn flush(query: impl AsyncFnOnce() -> Result<Connections, FlushError>) -> Result<Round, FlushError> {
     let began = Instant::now();
     let listed = blocking(list_udp).await?;
     let known = query().await?;
@@ -23,7 +23,6 @@ pub(super) async fn flush(query: impl AsyncFnOnce() -> Result<Connections, Strin
 
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, host::Error> + Send + 'static,
-) -> Result<T, String> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| format!("a bug: {error}"))?.map_err(|error| error.to_string())
+) -> Result<T, FlushError> {
+    Ok(tokio::task::spawn_blocking(work).await??)
 }

@@ -8,7 +8,7 @@ use node::Connections;
 use ovs::unixctl::{ConntrackEntry, ConntrackMatch, ConntrackProtocol, Control, Layer4, UnixctlError};
 use pipeline::DNAT_ZONES;
 
-use super::Round;
+use super::{FlushError, Round};
 
 /// Timeout of one command to ovs-vswitchd.
 const UNIXCTL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,12 +41,12 @@ impl Connection {
 /// Lists connections, reads the Services after that, and flushes stale connections.
 pub(super) async fn flush(
     run_dir: &Path,
-    query: impl AsyncFnOnce() -> Result<Connections, String>,
-) -> Result<Round, String> {
+    query: impl AsyncFnOnce() -> Result<Connections, FlushError>,
+) -> Result<Round, FlushError> {
     // Found each time: a restarted ovs-vswitchd has another socket.
-    let control = Control::vswitchd(run_dir, UNIXCTL_TIMEOUT).map_err(|error| error.to_string())?;
+    let control = Control::vswitchd(run_dir, UNIXCTL_TIMEOUT)?;
     let began = Instant::now();
-    let mut stale = list(&control).await.map_err(|error| error.to_string())?;
+    let mut stale = list(&control).await?;
     let known = query().await?;
     stale.retain(|one| {
         if one.is_tcp() {
@@ -57,10 +57,10 @@ pub(super) async fn flush(
     });
     if stale.iter().any(Connection::is_tcp) {
         // Keep connections with a reply by now: they work. The flush itself does not check that.
-        let listed = list(&control).await.map_err(|error| error.to_string())?;
+        let listed = list(&control).await?;
         stale.retain(|one| !one.is_tcp() || listed.iter().any(|now| now.is(one)));
     }
-    let flushed = flush_all(&control, &stale).await.map_err(|error| error.to_string())?;
+    let flushed = flush_all(&control, &stale).await?;
     Ok(Round { took: began.elapsed(), flushed })
 }
 

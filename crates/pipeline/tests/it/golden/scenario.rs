@@ -14,7 +14,8 @@ use openflow::port::Port;
 use pipeline::Pipeline;
 use pipeline::model::{
     Address, Affinity, Applied, Datapath, Direction, Endpoint, Families, Features, Frontend, FrontendKind, Gateway,
-    IpBlock, Mac, Mode, Node, Peer, PeerPath, Pod, Ports, Protocol, Rule, RuleAction, RuleKind, ServiceGroup, Uplink,
+    IpBlock, Mac, Mode, Node, Peer, PeerPath, Pod, Ports, Protocol, Rule, RuleAction, RuleKind, ServiceFrontend,
+    ServiceGroup, Uplink,
 };
 
 use super::file::{Entry, Fragment, Settings};
@@ -215,7 +216,7 @@ fn peer(words: &mut Words<'_>) -> Peer {
     Peer { pod_cidr: words.get("pods"), gateway: words.get("gateway"), path }
 }
 
-fn frontend(words: &mut Words<'_>) -> (Frontend, u64) {
+fn frontend(words: &mut Words<'_>) -> (ServiceFrontend, u64) {
     let kind = match (words.opt("cluster-ip"), words.opt("external-ip")) {
         (Some(address), _) => FrontendKind::ClusterIp(address),
         (None, Some(address)) => FrontendKind::External(address),
@@ -226,15 +227,12 @@ fn frontend(words: &mut Words<'_>) -> (Frontend, u64) {
     };
     let cookie: Option<String> = words.opt("cookie");
     let cookie = cookie.map_or(0, |text| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap());
-    let frontend = Frontend {
-        kind,
+    let frontend = ServiceFrontend {
+        frontend: Frontend { kind, port: words.get("port"), local_only: !words.flag("snat"), clients: None },
         protocol: words.protocol(),
-        port: words.get("port"),
         group: words.opt("group"),
         in_cluster_group: words.opt("in-cluster"),
         drops: false,
-        clients: None,
-        snat: words.flag("snat"),
         affinity: words.opt("affinity").map(|seconds| Affinity { seconds }),
     };
     (frontend, cookie)

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use openflow::port::Port;
 use pipeline::model::{
     Address, Affinity, Applied, Datapath, Direction, Endpoint, Families, Features, Frontend, FrontendKind, Gateway,
-    IpBlock, Mac, Mode, Node, Peer, PeerPath, Pod, Ports, Protocol, Rule, RuleAction, RuleKind, ServiceGroup, Uplink,
+    IpBlock, Mac, Mode, Node, Peer, PeerPath, Pod, Ports, Protocol, Rule, RuleAction, RuleKind, ServiceFrontend,
+    ServiceGroup, Uplink,
 };
 
 use crate::cluster::{Cluster, Service};
@@ -125,40 +126,34 @@ fn service(protocol: Protocol, ipv6: bool, affinity: Option<Affinity>, group: u3
         let last = group % 250;
         if ipv6 { ip(&format!("fd00:{net}::{last}")) } else { ip(&format!("10.{net}.0.{last}")) }
     };
-    let frontend = |kind, local: bool| Frontend {
-        kind,
+    let serve = |frontend: Frontend| ServiceFrontend {
         protocol,
-        port: if local { 81 } else { 80 },
-        group: Some(if local { group + 1 } else { group }),
-        in_cluster_group: local.then_some(group),
+        group: Some(if frontend.local_only { group + 1 } else { group }),
+        in_cluster_group: (frontend.local_only && frontend.kind.is_external()).then_some(group),
         drops: false,
-        clients: None,
-        snat: !local,
         affinity,
+        frontend,
     };
+    let frontend =
+        |kind, local_only: bool| Frontend { kind, port: if local_only { 81 } else { 80 }, local_only, clients: None };
     let mut frontends = Vec::new();
     for local in [false, true] {
-        frontends.push(Frontend { in_cluster_group: None, ..frontend(FrontendKind::ClusterIp(address(96)), local) });
-        frontends.push(frontend(FrontendKind::External(address(97)), local));
+        frontends.push(serve(frontend(FrontendKind::ClusterIp(address(96)), local)));
+        frontends.push(serve(frontend(FrontendKind::External(address(97)), local)));
         let ranges: [&str; 3] = if ipv6 {
             ["fd00::/16", "fd00:1::/32", "fd01::/16"]
         } else {
             ["10.0.0.0/8", "10.1.0.0/16", "192.0.2.0/24"]
         };
         let clients = Some(ranges.iter().map(|range| range.parse().unwrap()).collect());
-        frontends.push(Frontend { clients, ..frontend(FrontendKind::External(address(99)), local) });
+        frontends.push(serve(Frontend { clients, ..frontend(FrontendKind::External(address(99)), local) }));
         if proxy_all {
             let port = u16::try_from(30000 + group + u32::from(local)).unwrap();
-            frontends.push(Frontend { port, ..frontend(FrontendKind::NodePort { ipv6 }, local) });
+            frontends.push(serve(Frontend { port, ..frontend(FrontendKind::NodePort { ipv6 }, local) }));
         }
     }
     let without_endpoints = FrontendKind::ClusterIp(address(98));
-    frontends.push(Frontend {
-        group: None,
-        in_cluster_group: None,
-        affinity: None,
-        ..frontend(without_endpoints, false)
-    });
+    frontends.push(ServiceFrontend { group: None, affinity: None, ..serve(frontend(without_endpoints, false)) });
     Service { protocol, frontends, groups: groups.into() }
 }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use pipeline::model::{
     Affinity, Direction, Endpoint, Frontend, FrontendKind, IpBlock, Ports, Protocol, Rule, RuleAction, RuleKind,
-    ServiceGroup,
+    ServiceFrontend, ServiceGroup,
 };
 
 use super::world::End;
@@ -29,16 +29,13 @@ pub(super) fn elsewhere(address: IpAddr) -> Endpoint {
 }
 
 /// A frontend of a TCP Service with policy Cluster: all endpoints, SNAT.
-pub(super) fn frontend(kind: FrontendKind, port: u16, group: u32) -> Frontend {
-    Frontend {
-        kind,
+pub(super) fn frontend(kind: FrontendKind, port: u16, group: u32) -> ServiceFrontend {
+    ServiceFrontend {
+        frontend: Frontend { kind, port, local_only: false, clients: None },
         protocol: Protocol::Tcp,
-        port,
         group: Some(group),
         in_cluster_group: None,
         drops: false,
-        clients: None,
-        snat: true,
         affinity: None,
     }
 }
@@ -74,7 +71,7 @@ impl Service {
         self.groups.push(ServiceGroup { id: 2, endpoints: endpoints.iter().copied().collect(), affinity });
         for frontend in &mut self.frontends {
             (frontend.group, frontend.in_cluster_group) = (Some(2), Some(1));
-            frontend.snat = false;
+            frontend.frontend.local_only = true;
         }
         self
     }

@@ -114,8 +114,8 @@ impl Cast {
         let plain = plain.into_iter().chain(self.ends.iter().map(|end| end.ip)).map(|ip| (ip, None));
         let mut targets: Vec<Target> = plain.collect();
         for frontend in cluster.services.iter().flat_map(|service| &service.frontends) {
-            let service = Some((frontend.protocol, frontend.port));
-            let addresses = match frontend.kind {
+            let service = Some((frontend.protocol, frontend.frontend.port));
+            let addresses = match frontend.frontend.kind {
                 FrontendKind::ClusterIp(ip) | FrontendKind::External(ip) => vec![ip; 2],
                 FrontendKind::NodePort { ipv6: true } if !self.ipv6 => Vec::new(),
                 FrontendKind::NodePort { ipv6: false } if self.ipv6 => Vec::new(),

@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use pipeline::model::{Affinity, Endpoint, EndpointSet, Frontend, FrontendKind, Protocol, ServiceGroup};
+use pipeline::model::{
+    Affinity, Endpoint, EndpointSet, Frontend, FrontendKind, Protocol, ServiceFrontend, ServiceGroup,
+};
 
 use super::scene::{either, families};
 use crate::cluster::{Cluster, Service};
@@ -33,17 +35,14 @@ fn service(dice: &mut Dice, cluster: &Cluster, families: &[bool], n: usize) -> S
     let external_local = dice.percent(40);
     let internal_local = dice.percent(20);
     let frontend = |kind, port| {
-        let is_external = !matches!(kind, FrontendKind::ClusterIp(_));
-        let local = if is_external { external_local } else { internal_local };
-        Frontend {
-            kind,
+        let is_external = FrontendKind::is_external(kind);
+        let local_only = if is_external { external_local } else { internal_local };
+        ServiceFrontend {
+            frontend: Frontend { kind, port, local_only, clients: None },
             protocol,
-            port,
-            group: id_of(if local { id + 1 } else { id }),
-            in_cluster_group: if local && is_external { id_of(id) } else { None },
+            group: id_of(if local_only { id + 1 } else { id }),
+            in_cluster_group: if local_only && is_external { id_of(id) } else { None },
             drops: false,
-            clients: None,
-            snat: is_external && !local,
             affinity,
         }
     };

@@ -12,7 +12,7 @@ use crate::packets::world::{A, B, HOST, NODE, OUTSIDE, REMOTE, World, at, from_h
 /// The Service with these source ranges.
 fn only_for(mut service: Service, ranges: &[&str]) -> Service {
     let ranges: std::collections::BTreeSet<_> = ranges.iter().map(|range| range.parse().unwrap()).collect();
-    service.frontends.iter_mut().for_each(|frontend| frontend.clients = Some(ranges.clone()));
+    service.frontends.iter_mut().for_each(|frontend| frontend.frontend.clients = Some(ranges.clone()));
     service
 }
 
