@@ -23,7 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::plan::{self, Kubernetes, Plan};
 use crate::progress::{News, step};
-use crate::state::{Home, Lab, started};
+use crate::state::{Home, Lab, start_time};
 use crate::system::{Netns, die_with_parent, myself};
 use control_plane::ControlPlane;
 use nodes::Nodes;
@@ -58,7 +58,7 @@ fn claim(home: &Home, plan: Plan) -> Result<Lab> {
     let lab = Lab {
         plan,
         pid,
-        started: started(pid).context("cannot read /proc/self/stat")?,
+        started: start_time(pid).context("cannot read /proc/self/stat")?,
         namespaces: Vec::new(),
         ready: false,
     };

@@ -12,11 +12,11 @@ use kube::api::ListParams;
 use tokio::io::AsyncWriteExt;
 
 use super::{enter, say};
-use crate::Which;
 use crate::check::matrix::{Cell, Matrix};
 use crate::check::targets::{Place, Source, Target};
 use crate::check::trial::{Outcome, Probe};
 use crate::check::{svg, table, targets};
+use crate::cli::LabName;
 use crate::client;
 use crate::mounts::PROGRAM;
 use crate::state::{Home, Lab};
@@ -29,7 +29,7 @@ const AT_ONCE: usize = 4;
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
-    which: Which,
+    lab: LabName,
     /// Save the matrix as a picture
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -37,7 +37,7 @@ pub(crate) struct Options {
 
 /// Prints the matrix.
 pub(crate) async fn run(options: Options) -> Result<()> {
-    let home = Home::of(&options.which.name);
+    let home = Home::of(&options.lab.name);
     let lab = home.alive()?;
     let matrix = measure(&home, &lab).await?;
     say(table::draw(&matrix));

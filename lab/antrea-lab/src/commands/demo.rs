@@ -10,8 +10,8 @@ use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt, watcher};
 
 use super::{call, check, say};
-use crate::Which;
 use crate::check::table;
+use crate::cli::LabName;
 use crate::client::{self, Mirror};
 use crate::plan::Network;
 use crate::state::Home;
@@ -20,8 +20,8 @@ const SHOP: &str = include_str!("../../demo/shop.yaml");
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Brings the shop up and draws who reaches whom.
-pub(crate) async fn run(which: Which) -> Result<()> {
-    let home = Home::of(&which.name);
+pub(crate) async fn run(lab_name: LabName) -> Result<()> {
+    let home = Home::of(&lab_name.name);
     let lab = home.alive()?;
     let client = client::connect(&home.kubeconfig()).await?;
     say("a shop opens: front ends, back ends, a database");
@@ -30,7 +30,7 @@ pub(crate) async fn run(which: Which) -> Result<()> {
     say("who reaches whom is tried with real packets");
     let matrix = check::measure(&home, &lab).await?;
     say("");
-    super::status::run(which.clone()).await?;
+    super::status::run(lab_name.clone()).await?;
     say("");
     say(table::draw(&matrix));
     say("");
@@ -46,10 +46,10 @@ pub(crate) async fn run(which: Which) -> Result<()> {
     };
     say("");
     say("Try next:");
-    say(format!("  {} frontend -- curl -s http://{target}/clientip", call("exec", &which.name)));
-    say(format!("  {} node-1 -- ovs-ofctl -O OpenFlow15 dump-flows br-int", call("node", &which.name)));
-    say(format!("  {} --svg matrix.svg", call("check", &which.name)));
-    say(format!("and, when you have seen enough: {}", call("down", &which.name)));
+    say(format!("  {} frontend -- curl -s http://{target}/clientip", call("exec", &lab_name.name)));
+    say(format!("  {} node-1 -- ovs-ofctl -O OpenFlow15 dump-flows br-int", call("node", &lab_name.name)));
+    say(format!("  {} --svg matrix.svg", call("check", &lab_name.name)));
+    say(format!("and, when you have seen enough: {}", call("down", &lab_name.name)));
     Ok(())
 }
 

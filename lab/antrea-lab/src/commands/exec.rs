@@ -7,14 +7,14 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use super::enter;
-use crate::Which;
+use crate::cli::LabName;
 use crate::state::Home;
 
 /// Where, and what.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
-    which: Which,
+    lab: LabName,
     /// The Pod's namespace; not needed where its name says enough
     #[arg(short, long)]
     namespace: Option<String>,
@@ -30,7 +30,7 @@ pub(crate) struct Options {
 
 /// Becomes the command.
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
-    let home = Home::of(&options.which.name);
+    let home = Home::of(&options.lab.name);
     let lab = home.alive()?;
     let found = enter::find(&home, &lab, &options.pod, options.namespace.as_deref())?;
     let mut command = enter::pod(&home, &lab, &found, options.container.as_deref())?;

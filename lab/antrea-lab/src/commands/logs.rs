@@ -7,14 +7,14 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use super::enter;
-use crate::Which;
+use crate::cli::LabName;
 use crate::state::Home;
 
 /// Whose.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
-    which: Which,
+    lab: LabName,
     /// The Pod's namespace; not needed where its name says enough
     #[arg(short, long)]
     namespace: Option<String>,
@@ -30,7 +30,7 @@ pub(crate) struct Options {
 
 /// Prints a container's log.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let home = Home::of(&options.which.name);
+    let home = Home::of(&options.lab.name);
     let lab = home.alive()?;
     let found = enter::find(&home, &lab, &options.pod, options.namespace.as_deref())?;
     let directory = enter::container_directory(&home, &found, options.container.as_deref())?;

@@ -7,36 +7,36 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::say;
-use crate::Which;
+use crate::cli::LabName;
 use crate::progress::News;
 use crate::request::Wish;
 use crate::state::Home;
 
-/// Which Node, of which lab.
+/// A Node of a lab.
 #[derive(Args, Debug)]
 pub(crate) struct Leaver {
     #[command(flatten)]
-    which: Which,
+    lab: LabName,
     /// The Node
     node: String,
 }
 
 /// Adds a Node, and shows what is happening.
-pub(crate) fn join(which: &Which) -> Result<()> {
-    ask(which, &Wish::Join)
+pub(crate) fn join(lab_name: &LabName) -> Result<()> {
+    ask(lab_name, &Wish::Join)
 }
 
 /// Takes a Node away.
 pub(crate) fn leave(leaver: Leaver) -> Result<()> {
-    ask(&leaver.which, &Wish::Leave(leaver.node.clone()))?;
+    ask(&leaver.lab, &Wish::Leave(leaver.node.clone()))?;
     say(format!("{} is gone", leaver.node));
     Ok(())
 }
 
-fn ask(which: &Which, wish: &Wish) -> Result<()> {
-    let home = Home::of(&which.name);
+fn ask(lab_name: &LabName, wish: &Wish) -> Result<()> {
+    let home = Home::of(&lab_name.name);
     if !home.alive()?.ready {
-        bail!("the lab `{}` is still starting", which.name);
+        bail!("the lab `{}` is still starting", lab_name.name);
     }
     let path = home.socket();
     let mut stream = UnixStream::connect(&path).with_context(|| format!("cannot connect to {}", path.display()))?;
@@ -48,5 +48,5 @@ fn ask(which: &Which, wish: &Wish) -> Result<()> {
             News::Failed(why) => bail!(why),
         }
     }
-    bail!("the lab `{}` has ended in the meantime", which.name)
+    bail!("the lab `{}` has ended in the meantime", lab_name.name)
 }

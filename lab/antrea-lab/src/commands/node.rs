@@ -7,14 +7,14 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use super::enter;
-use crate::Which;
+use crate::cli::LabName;
 use crate::state::Home;
 
 /// Where, and what.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
-    which: Which,
+    lab: LabName,
     /// The Node, or `router`, `fabric`, `control` or `outside`
     node: String,
     /// The command; without one, a shell
@@ -24,7 +24,7 @@ pub(crate) struct Options {
 
 /// Becomes the command.
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
-    let home = Home::of(&options.which.name);
+    let home = Home::of(&options.lab.name);
     let lab = home.alive()?;
     let mut command = enter::node(&home, &lab, &options.node)?;
     let words = if options.command.is_empty() { vec!["bash".to_owned()] } else { options.command };

@@ -7,13 +7,13 @@ use kube::Api;
 use kube::api::ListParams;
 
 use super::say;
-use crate::Which;
+use crate::cli::LabName;
 use crate::client;
 use crate::state::Home;
 
 /// Prints Nodes and Pods.
-pub(crate) async fn run(which: Which) -> Result<()> {
-    let home = Home::of(&which.name);
+pub(crate) async fn run(lab_name: LabName) -> Result<()> {
+    let home = Home::of(&lab_name.name);
     let lab = home.alive()?;
     let client = client::connect(&home.kubeconfig()).await?;
     let plan = &lab.plan;

@@ -14,8 +14,8 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{call, say};
-use crate::Which;
-use crate::plan::{self, Kubernetes, MOST_CONTROLLERS, MOST_NODES, Mode, Network, Plan, Services, Tunnel};
+use crate::cli::LabName;
+use crate::plan::{self, Kubernetes, MAX_CONTROLLERS, MAX_NODES, Mode, Network, Plan, Services, Tunnel};
 use crate::progress::News;
 use crate::state::Home;
 use crate::system::myself;
@@ -24,9 +24,9 @@ use crate::system::myself;
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
-    which: Which,
+    lab: LabName,
     /// How many Nodes
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_NODES)))]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_NODES)))]
     nodes: u16,
     /// How Pods' packets travel between Nodes
     #[arg(long, value_enum, default_value = "encap")]
@@ -44,7 +44,7 @@ pub(crate) struct Options {
     #[arg(long, value_enum, default_value = "antrea")]
     services: Services,
     /// How many controllers tell the Nodes of policies; 1 if antrea-controller is beside this program, else none
-    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MOST_CONTROLLERS)))]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_CONTROLLERS)))]
     controllers: Option<u16>,
     /// Leave the lab running, and return when it is up
     #[arg(long)]
@@ -64,12 +64,12 @@ const NEEDED: [(&str, &str); 6] = [
 /// Starts a lab, and shows what is happening.
 pub(crate) async fn run(options: Options) -> Result<ExitCode> {
     let begun = Instant::now();
-    if let Some(why) = plan::wrong_name(&options.which.name) {
+    if let Some(why) = plan::invalid_name(&options.lab.name) {
         bail!(why);
     }
     check_machine()?;
-    let home = Home::of(&options.which.name);
-    make_room(&home, &options.which.name)?;
+    let home = Home::of(&options.lab.name);
+    make_room(&home, &options.lab.name)?;
     let mut child = start(&options, &plan_of(&options)?)?;
     let stdout = child.stdout.take().context("no standard output")?;
     let mut lines = BufReader::new(stdout).lines();
@@ -94,7 +94,7 @@ pub(crate) async fn run(options: Options) -> Result<ExitCode> {
             }
         }
     }
-    say(format!("[{:5.1} s] the lab `{}` is up", begun.elapsed().as_secs_f64(), options.which.name));
+    say(format!("[{:5.1} s] the lab `{}` is up", begun.elapsed().as_secs_f64(), options.lab.name));
     hints(&home, &options);
     if options.detach {
         return Ok(ExitCode::SUCCESS);
@@ -123,10 +123,10 @@ async fn end(mut child: Child, code: u8) -> Result<ExitCode> {
 }
 
 fn hints(home: &Home, options: &Options) {
-    say(format!("  {}", call("status", &options.which.name)));
+    say(format!("  {}", call("status", &options.lab.name)));
     say(format!("  export KUBECONFIG={}", home.kubeconfig().display()));
     if options.detach {
-        say(format!("  {}", call("down", &options.which.name)));
+        say(format!("  {}", call("down", &options.lab.name)));
     }
 }
 
@@ -178,8 +178,8 @@ fn plan_of(options: &Options) -> Result<Plan> {
     if network != Network::Antrea && options.services != Services::Antrea {
         bail!("`--services` is about how antrea-agent and kube-proxy share Services: it needs `--network antrea`");
     }
-    let Options { which, nodes, mode, tunnel, kubernetes, .. } = options;
-    let plan = Plan::new(&which.name, *nodes, *mode, *tunnel, *kubernetes, network);
+    let Options { lab, nodes, mode, tunnel, kubernetes, .. } = options;
+    let plan = Plan::new(&lab.name, *nodes, *mode, *tunnel, *kubernetes, network);
     let controllers = match options.controllers {
         _ if network != Network::Antrea => 0,
         Some(controllers) => controllers,

@@ -101,7 +101,7 @@ impl<'a> Nodes<'a> {
     }
 
     async fn join(&mut self, request: &mut Request) -> Result<()> {
-        let node = self.lab.plan.another().context("the lab has all the Nodes that it can have")?;
+        let node = self.lab.plan.next_node().context("the lab has all the Nodes that it can have")?;
         self.change(|plan| plan.nodes.push(node.clone()))?;
         let joined = self.bring_up(&node, request).await;
         if joined.is_err()

@@ -102,7 +102,7 @@ impl Underlay {
 
 fn ways(plan: &Plan, node: &Node, verb: &str) -> Vec<String> {
     let way = |net| format!("route {verb} {net} via {}", node.address_for(net));
-    if plan.router_knows_pods() { node.pod_cidrs.iter().map(way).collect() } else { Vec::new() }
+    if plan.routes_pod_cidrs() { node.pod_cidrs.iter().map(way).collect() } else { Vec::new() }
 }
 
 fn addresses(link: &str, v4: Ipv4Addr, v6: Ipv6Addr) -> [String; 3] {

@@ -1,5 +1,6 @@
 //! What a Node's agent and its kubelet may do with what they have been given: what they need.
 
+use antrea_lab::plan::{API, API_PORT};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use kube::Api;
@@ -9,12 +10,11 @@ use crate::lab::Lab;
 
 /// What the API answers when the Node's agent asks for something.
 fn ask(lab: &Lab, path: &str) -> String {
-    let directory = lab.home().join("nodes/node-1");
-    let kubeconfig = std::fs::read_to_string(directory.join("antrea-agent.kubeconfig")).unwrap();
+    let kubeconfig = std::fs::read_to_string(lab.home.kubeconfig_of("antrea-agent", "node-1")).unwrap();
     assert!(kubeconfig.contains("tokenFile") && !kubeconfig.contains("client-key"), "{kubeconfig}");
-    let token = std::fs::read_to_string(directory.join("antrea-agent.token")).unwrap();
+    let token = std::fs::read_to_string(lab.home.token_of("antrea-agent", "node-1")).unwrap();
     let header = format!("Authorization: Bearer {token}");
-    let url = format!("https://192.168.1.2:6443{path}");
+    let url = format!("https://{API}:{API_PORT}{path}");
     lab.node(
         "node-1",
         &["curl", "-sk", "--max-time", "10", "-w", "%{http_code}", "-o", "/dev/null", "-H", &header, &url],
@@ -51,7 +51,7 @@ pub(crate) fn a_kubelet_is_its_node_and_not_the_administrator(lab: &Lab) {
     is_refused(api.wait(api.pods().create(&PostParams::default(), &Pod::default())));
     // Nor can the Node find what the administrator shows.
     let found =
-        lab.node("node-1", &["find", lab.home().to_str().unwrap(), "-name", "kubeconfig", "-o", "-name", "*.key"]);
+        lab.node("node-1", &["find", lab.home.path().to_str().unwrap(), "-name", "kubeconfig", "-o", "-name", "*.key"]);
     assert_eq!(found.as_deref(), Ok(""));
 }
 

@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use antrea_lab::Home;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -24,6 +25,7 @@ const UP_PATIENCE: Duration = Duration::from_secs(150);
 pub(crate) struct Lab {
     pub(crate) name: &'static str,
     base: PathBuf,
+    pub(crate) home: Home,
     pub(crate) process: Process,
     _scratch: Option<Scratch>,
 }
@@ -53,29 +55,29 @@ impl Lab {
     fn start_in(base: PathBuf, scratch: Option<Scratch>, name: &'static str, nodes: u16, arguments: &[&str]) -> Self {
         let mut up = program(&base);
         up.args(["up", "--name", name, "--nodes", &nodes.to_string()]).args(arguments);
-        let mut process = Process::spawn(up).unwrap();
+        let (mut process, home) = (Process::spawn(up).unwrap(), Home::at(base.join(name)));
         let ready = || {
-            assert_eq!(process.ended().unwrap(), None, "the lab does not come up");
-            let text = std::fs::read(base.join(name).join("lab.json")).ok()?;
-            let lab: Value = serde_json::from_slice(&text).ok()?;
-            (lab["ready"] == true).then_some(())
+            assert_eq!(process.ended().unwrap(), None, "the lab does not start");
+            home.read().unwrap()?.ready.then_some(())
         };
         until(format_args!("the lab {name}"), UP_PATIENCE, ready).unwrap();
-        Self { name, base, process, _scratch: scratch }
+        Self { name, base, home, process, _scratch: scratch }
     }
 
     pub(crate) fn base(&self) -> &Path {
         &self.base
     }
 
-    pub(crate) fn home(&self) -> PathBuf {
-        self.base.join(self.name)
-    }
-
     /// The supervisor's process id.
     pub(crate) fn supervisor(&self) -> u32 {
-        let lab: Value = serde_json::from_slice(&std::fs::read(self.home().join("lab.json")).unwrap()).unwrap();
-        lab["pid"].as_u64().unwrap().try_into().unwrap()
+        self.home.read().unwrap().unwrap().pid
+    }
+
+    /// A network namespace of the underlay: `router`, `fabric`, `control` or `outside`.
+    pub(crate) fn underlay(&self, name: &str) -> Netns {
+        let lab = self.home.read().unwrap().unwrap();
+        let (_, path) = lab.namespaces.iter().find(|(other, _)| other == name).unwrap();
+        Netns::open(path).unwrap()
     }
 
     /// Runs antrea-lab for this lab.
@@ -104,10 +106,9 @@ impl Lab {
         said(&self.run("leave", [node]))
     }
 
-    /// A Node's first process.
+    /// The init process of a Node.
     pub(crate) fn node_init(&self, node: &str) -> u32 {
-        let text = std::fs::read_to_string(self.home().join("nodes").join(node).join("init.pid")).unwrap();
-        text.split(' ').next().unwrap().parse().unwrap()
+        self.home.node_pid(node).unwrap()
     }
 
     /// The root of a Node's file system, as the host sees it.
@@ -122,8 +123,7 @@ impl Lab {
 
     /// The network namespace of a Pod whose container is called `c`.
     pub(crate) fn netns_of(&self, node: &str, namespace: &str, pod: &str) -> Netns {
-        let pid = self.home().join("nodes").join(node).join("pods").join(namespace).join(pod).join("c/pid");
-        let pid = std::fs::read_to_string(pid).unwrap();
+        let pid = std::fs::read_to_string(self.home.pod(node, namespace, pod).join("c/pid")).unwrap();
         Netns::open(&self.root(node).join("proc").join(pid.trim()).join("ns/net")).unwrap()
     }
 
@@ -148,15 +148,14 @@ impl Lab {
 
     /// The API, for the administrator. A client belongs to the runtime that made it, so each test makes its own.
     pub(crate) fn api(&self) -> Kube {
-        Kube::connect(Kubeconfig::read_from(self.home().join("kubeconfig")).unwrap())
+        Kube::connect(Kubeconfig::read_from(self.home.kubeconfig()).unwrap())
     }
 
     /// The API, for a Node's kubelet.
     pub(crate) fn api_as_kubelet(&self, node: &str) -> Kube {
-        let admin = Kubeconfig::read_from(self.home().join("kubeconfig")).unwrap();
-        let mut kubelet =
-            Kubeconfig::read_from(self.home().join("nodes").join(node).join("kubelet.kubeconfig")).unwrap();
-        // The way that the kubelet takes does not begin here.
+        let admin = Kubeconfig::read_from(self.home.kubeconfig()).unwrap();
+        let mut kubelet = Kubeconfig::read_from(self.home.kubelet_kubeconfig(node)).unwrap();
+        // The kubelet's URL is reachable only inside the lab.
         kubelet.clusters = admin.clusters;
         Kube::connect(kubelet)
     }

@@ -143,8 +143,8 @@ fn a_killed_up_ends_the_lab_and_the_next_up_cleans() {
     until("the end of the lab", PATIENCE, gone)
         .unwrap_or_else(|error| panic!("{error}: {:?}", traces.left(lab.base())));
     // What a lab leaves that had no time to clean up is in nobody's way.
-    fs::create_dir_all(lab.home().join("nodes/node-1")).unwrap();
-    fs::write(lab.home().join("lab.json"), "half a fi").unwrap();
+    fs::create_dir_all(lab.home.node("node-1")).unwrap();
+    fs::write(lab.home.path().join("lab.json"), "half a fi").unwrap();
     let arguments = ["--detach", "--network", "bridge", "--nodes", "1"];
     let up = said(&lab.run("up", arguments)).unwrap();
     assert!(up.starts_with("removed what is left of a lab `orphaned` that has crashed"), "{up}");
@@ -181,7 +181,7 @@ fn two_labs_side_by_side_have_the_same_names_and_addresses_and_do_not_meet() {
 fn what_cannot_be_is_refused_with_what_would_do() {
     let scratch = testkit::Scratch::new().unwrap();
     let run = |arguments: &[&str]| said(&program(scratch.path()).args(arguments).output().unwrap()).unwrap_err();
-    assert!(run(&["up", "--name", "../x"]).contains("small letters, digits and hyphens"));
+    assert!(run(&["up", "--name", "../x"]).contains("lower-case letters, digits and hyphens"));
     assert!(run(&["up", "--nodes", "0"]).contains("1..=200"));
     assert_eq!(fs::read_dir(scratch.path()).map(Iterator::count).unwrap_or_default(), 0);
 }

@@ -45,7 +45,7 @@ fn a_node_joins_a_lab_and_leaves_it_with_all_that_was_its() {
     let nodes: Api<Node> = Api::all(api.client.clone());
     assert!(api.wait(nodes.get_opt("node-4")).unwrap().is_none());
     assert!(api.get("on-node-4").is_none());
-    assert!(!lab.home().join("nodes/node-4").exists());
+    assert!(!lab.home.node("node-4").exists());
     until_way(&lab, "10.10.4.0/24", false);
     assert!(lab.node("node-4", &["true"]).unwrap_err().contains("there is no Node node-4"));
     // The place is free for another.

@@ -79,7 +79,7 @@ fn check_draws_who_reaches_whom() {
     api.pod("b", script("node-2", "exec sleep 1000"));
     api.until_ready("a");
     api.until_ready("b");
-    let picture = lab.home().join("matrix.svg");
+    let picture = lab.home.path().join("matrix.svg");
     let output = lab.run("check", ["--svg", picture.to_str().unwrap()]);
     let text = crate::lab::said(&output).unwrap();
     let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();

@@ -116,7 +116,7 @@ fn a_command_that_is_not_there_and_an_image_that_is_not_built_in_say_what_to_do(
 #[test]
 fn a_deleted_pod_gets_its_time_and_leaves_no_namespace_and_no_address() {
     let (lab, api) = (Lab::shared(), Lab::shared().api());
-    let marker = lab.home().join("nodes/node-2/said-goodbye");
+    let marker = lab.home.node("node-2").join("said-goodbye");
     // The Node's files under the lab's directory are the same inside.
     let mut spec = script("node-2", "trap 'echo bye > /out/said-goodbye; exit 0' TERM; while :; do sleep 0.1; done");
     spec["volumes"] = json!([{"name": "out", "hostPath": {"path": marker.parent()}}]);
@@ -134,5 +134,5 @@ fn a_deleted_pod_gets_its_time_and_leaves_no_namespace_and_no_address() {
     api.delete("ending");
     assert_eq!(std::fs::read_to_string(marker).unwrap(), "bye\n");
     assert!(!namespaces().contains(&holder) && !addresses().contains(&address));
-    assert!(!lab.home().join("nodes/node-2/pods/default/ending").exists());
+    assert!(!lab.home.pod("node-2", "default", "ending").exists());
 }

@@ -44,9 +44,7 @@ pub(crate) fn place(lab: &Lab, name: &str) -> Netns {
         let root = lab.root(name);
         return Netns::open(&root.with_file_name("ns").join("net")).unwrap();
     }
-    let text: Value = serde_json::from_slice(&std::fs::read(lab.home().join("lab.json")).unwrap()).unwrap();
-    let found = text["namespaces"].as_array().unwrap().iter().find(|entry| entry[0] == name).unwrap();
-    Netns::open(std::path::Path::new(found[1].as_str().unwrap())).unwrap()
+    lab.underlay(name)
 }
 
 /// Gives a Service the addresses of a load balancer.

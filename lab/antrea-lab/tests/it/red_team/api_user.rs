@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use antrea_lab::plan::{API, API_PORT};
 use serde_json::{Value, json};
 use testkit::Netns;
 use testkit::wait::until;
@@ -191,7 +192,7 @@ fn rogue_subnet(f: &Field, _: usize) -> Effect {
 
 /// What the API answers to who has the token of the first Node's agent.
 fn token(f: &Field, _: usize) -> Effect {
-    let token = std::fs::read_to_string(f.lab.home().join("nodes/node-1/antrea-agent.token")).unwrap();
+    let token = std::fs::read_to_string(f.lab.home.token_of("antrea-agent", "node-1")).unwrap();
     let paths = [
         "/api/v1/namespaces/default/pods/safe-2",
         "/api/v1/namespaces/kube-system/pods/any",
@@ -200,7 +201,7 @@ fn token(f: &Field, _: usize) -> Effect {
         "/api/v1/namespaces/default/serviceaccounts/default/token",
     ];
     let ask = |path: &&str| {
-        let url = format!("https://192.168.1.2:6443{path}");
+        let url = format!("https://{API}:{API_PORT}{path}");
         let curl =
             format!("curl -sk --max-time 10 -o /dev/null -w '%{{http_code}}' -H 'Authorization: Bearer {token}' {url}");
         f.node("node-1", &curl).unwrap() != "403"

@@ -105,7 +105,7 @@ impl Field {
         let gateway = gateway(&lab, &pods["safe-1"].host);
         let neighbour = neighbour(&lab);
         let neighbour_tap = Tap::open(&neighbour, "eth0");
-        let outside = Netns::open(&namespace(&lab, "outside")).unwrap();
+        let outside = lab.underlay("outside");
         let outside_tap = Tap::open(&outside, "eth0");
         let outside_mac = mac(&outside.ip(["-j", "link", "show", "eth0"]).unwrap());
         let mut field =
@@ -259,17 +259,9 @@ fn gateway(lab: &Lab, pod: &Host) -> Host {
     Host { mac: mac(&text), v4: v4.into(), v6: v6.into() }
 }
 
-/// A namespace below the Nodes.
-fn namespace(lab: &Lab, name: &str) -> PathBuf {
-    let state: Value = serde_json::from_slice(&std::fs::read(lab.home().join("lab.json")).unwrap()).unwrap();
-    let all = state["namespaces"].as_array().unwrap();
-    let found = all.iter().find(|entry| entry[0] == name).unwrap_or_else(|| panic!("{state:#}"));
-    found[1].as_str().unwrap().into()
-}
-
 /// A host plugged into the Nodes' network.
 fn neighbour(lab: &Lab) -> Netns {
-    let (fabric, netns) = (Netns::open(&namespace(lab, "fabric")).unwrap(), Netns::new().unwrap());
+    let (fabric, netns) = (lab.underlay("fabric"), Netns::new().unwrap());
     testkit::veth_pair(&fabric, "neighbour", &netns, "eth0").unwrap();
     fabric.ip(["link", "set", "neighbour", "master", "br-a", "up"]).unwrap();
     netns.add_address("eth0", &format!("{}/24", NEIGHBOUR.0)).unwrap();
