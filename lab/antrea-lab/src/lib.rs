@@ -21,12 +21,12 @@ mod kubelet;
 mod mounts;
 mod node;
 pub mod plan;
+mod program;
 mod progress;
 mod request;
 mod servers;
 mod state;
 mod supervisor;
-mod system;
 
 pub use cli::{Cli, run};
 pub use state::{Home, Lab};

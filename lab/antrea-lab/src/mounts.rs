@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
-use nix::unistd::pivot_root;
 
-use crate::system::myself;
+use crate::program::current_exe;
+use nix::unistd::pivot_root;
 
 /// This program, in every Node and Pod.
 pub(crate) const PROGRAM: &str = "/usr/local/bin/antrea-lab";
@@ -37,7 +37,7 @@ pub(crate) fn program(root: &Path) -> Result<()> {
         fs::create_dir_all(directory)?;
     }
     replace(&target, "")?;
-    bind(&myself()?, &target, MsFlags::empty())
+    bind(&current_exe()?, &target, MsFlags::empty())
 }
 
 /// Makes `root` the root, and forgets the old one.

@@ -8,12 +8,12 @@ mod plans;
 mod switch;
 
 use anyhow::{Context, Result};
+use testkit::netns::sysctls;
 
 use crate::kubelet;
 use crate::plan::Network;
 use crate::progress::{News, step};
 use crate::state::Home;
-use crate::system::sysctls;
 
 /// Brings the Node up and runs its kubelet, for ever. Runs in the Node's namespaces, as a child of its first process.
 pub(crate) async fn run(home: Home, name: &str) -> Result<()> {

@@ -18,13 +18,15 @@ use std::fs;
 use std::process::Stdio;
 
 use anyhow::{Context, Result};
+use testkit::Netns;
+use testkit::process::kill_with_parent;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::plan::{self, Kubernetes, Plan};
+use crate::program::current_exe;
 use crate::progress::{News, step};
 use crate::state::{Home, Lab, start_time};
-use crate::system::{Netns, die_with_parent, myself};
 use control_plane::ControlPlane;
 use nodes::Nodes;
 use requests::Requests;
@@ -142,7 +144,7 @@ fn install_programs(home: &Home, plan: &Plan) -> Result<()> {
     if plan.network != plan::Network::Antrea {
         return Ok(());
     }
-    let (from, to) = (myself()?, home.programs());
+    let (from, to) = (current_exe()?, home.programs());
     fs::create_dir(&to)?;
     let controller = (plan.controllers > 0).then_some("antrea-controller");
     for name in ["antrea-agent", "antrea-cni"].into_iter().chain(controller) {
@@ -160,10 +162,10 @@ fn install_programs(home: &Home, plan: &Plan) -> Result<()> {
 
 /// Somebody outside who answers.
 fn outside_server(outside: &Netns, home: &Home) -> Result<Child> {
-    let mut server = outside.command(myself()?);
+    let mut server = outside.command(current_exe()?);
     server.args(["internal", "serve", "--http", "80", "--udp", "80"]).stdin(Stdio::null());
     let log = fs::File::create(home.path().join("outside.log"))?;
     server.stdout(log.try_clone()?).stderr(log);
-    die_with_parent(&mut server);
+    kill_with_parent(&mut server);
     Command::from(server).kill_on_drop(true).spawn().context("cannot start the server outside")
 }

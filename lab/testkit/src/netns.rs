@@ -1,7 +1,7 @@
 //! Network namespaces without a name, which the kernel frees with their last user.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::panic::resume_unwind;
@@ -69,6 +69,16 @@ impl Netns {
         run(self.command("ip").args(args), None)
     }
 
+    /// Runs lines of `ip -batch`, up to the first that fails.
+    pub fn ip_batch(&self, lines: &[String]) -> Result<()> {
+        run(self.command("ip").args(["-batch", "-"]), Some(&lines.join("\n"))).map(drop)
+    }
+
+    /// Sets kernel parameters of this namespace, such as `net.ipv4.ip_forward`.
+    pub fn sysctls(&self, settings: &[(&str, &str)]) -> Result<()> {
+        self.run(|| sysctls(settings))?
+    }
+
     /// Sets a link up.
     pub fn link_up(&self, link: &str) -> Result<()> {
         self.ip(["link", "set", "dev", link, "up"]).map(drop)
@@ -93,6 +103,14 @@ impl Netns {
         let rules = format!("add table netdev testkit; add chain netdev testkit in-{link} {{ {hook} }}");
         run(self.command("nft").args(["-f", "-"]), Some(&rules)).map(drop)
     }
+}
+
+/// Sets kernel parameters in the network namespace of this thread.
+pub fn sysctls(settings: &[(&str, &str)]) -> Result<()> {
+    settings.iter().try_for_each(|(name, value)| {
+        let path = format!("/proc/sys/{}", name.replace('.', "/"));
+        fs::write(&path, value).with_context(|| format!("cannot set {name}={value}"))
+    })
 }
 
 /// Creates a veth pair: `name_a` in the namespace `a`, `name_b` in `b`; both ends are down.

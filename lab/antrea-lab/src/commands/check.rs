@@ -9,6 +9,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::Api;
 use kube::api::ListParams;
+use testkit::process::kill_with_parent;
 use tokio::io::AsyncWriteExt;
 
 use super::{enter, say};
@@ -19,8 +20,8 @@ use crate::check::{svg, table, targets};
 use crate::cli::LabName;
 use crate::client;
 use crate::mounts::PROGRAM;
+use crate::program::current_exe;
 use crate::state::{Home, Lab};
-use crate::system::{die_with_parent, myself};
 
 /// So many try at the same time: with more, a busy machine would look like a broken network.
 const AT_ONCE: usize = 4;
@@ -92,12 +93,12 @@ async fn attempt(home: &Home, lab: &Lab, place: &Place, probes: &[Probe]) -> Res
         }
         Place::Outside => {
             let mut command = enter::node(home, lab, "outside")?;
-            command.arg(myself()?);
+            command.arg(current_exe()?);
             command
         }
     };
     command.args(["internal", "probe"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    die_with_parent(&mut command);
+    kill_with_parent(&mut command);
     let mut child = tokio::process::Command::from(command).spawn().context("cannot run nsenter")?;
     let mut stdin = child.stdin.take().context("no standard input")?;
     stdin.write_all(&serde_json::to_vec(probes)?).await?;

@@ -16,9 +16,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{call, say};
 use crate::cli::LabName;
 use crate::plan::{self, Kubernetes, MAX_CONTROLLERS, MAX_NODES, Mode, Network, Plan, Services, Tunnel};
+use crate::program::current_exe;
 use crate::progress::News;
 use crate::state::Home;
-use crate::system::myself;
 
 /// What kind of lab.
 #[derive(Args, Debug)]
@@ -164,7 +164,7 @@ fn make_room(home: &Home, name: &str) -> Result<()> {
 
 fn plan_of(options: &Options) -> Result<Plan> {
     let ours = || -> Result<bool> {
-        let here = myself()?;
+        let here = current_exe()?;
         Ok(["antrea-agent", "antrea-cni"].iter().all(|name| here.with_file_name(name).is_file()))
     };
     let network = match options.network {
@@ -183,7 +183,7 @@ fn plan_of(options: &Options) -> Result<Plan> {
     let controllers = match options.controllers {
         _ if network != Network::Antrea => 0,
         Some(controllers) => controllers,
-        None if myself()?.with_file_name("antrea-controller").is_file() => plan.controllers,
+        None if current_exe()?.with_file_name("antrea-controller").is_file() => plan.controllers,
         None => {
             say(
                 "antrea-controller is not beside antrea-lab: policies are not enforced (`cargo build -p antrea-controller`)",
@@ -195,7 +195,7 @@ fn plan_of(options: &Options) -> Result<Plan> {
 }
 
 fn start(options: &Options, plan: &Plan) -> Result<Child> {
-    let mut command = std::process::Command::new(myself()?);
+    let mut command = std::process::Command::new(current_exe()?);
     command.args(["internal", "supervise"]).arg(serde_json::to_string(plan)?);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).current_dir("/");
     let detach = options.detach;

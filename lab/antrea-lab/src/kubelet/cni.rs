@@ -131,7 +131,7 @@ async fn call(verb: &str, plugin: &Value, attachment: &Attachment, directory: &P
         .env("CNI_ARGS", arguments)
         .env("CNI_PATH", directory);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    crate::system::die_with_parent(&mut command);
+    testkit::process::kill_with_parent(&mut command);
     let mut child = Command::from(command)
         .spawn()
         .with_context(|| format!("cannot run the CNI plugin {kind} in {}", directory.display()))?;

@@ -71,7 +71,7 @@ impl Start {
         }
         let mut keeper = std::process::Command::new(PROGRAM);
         keeper.args(["internal", "container"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        crate::system::die_with_parent(&mut keeper);
+        testkit::process::kill_with_parent(&mut keeper);
         let mut child = Command::from(keeper).spawn().context("cannot start a process")?;
         let text = serde_json::to_vec(spec)?;
         let mut stdin = child.stdin.take().context("no standard input")?;

@@ -8,13 +8,14 @@ use k8s_openapi::api::core::v1 as core;
 use nix::mount::MsFlags;
 use nix::mount::{MntFlags, umount2};
 use serde_json::{Value, json};
+use testkit::Netns;
+use testkit::process::run;
 use tokio::time::Instant;
 
 use super::cni::{Attachment, Conflist, addresses};
 use crate::mounts::bind;
 use crate::node::daemon::Pauses;
 use crate::node::network::{CONFIGURATIONS, PLUGINS};
-use crate::system::{Netns, run};
 
 /// The network of a Pod.
 #[derive(Clone, Debug)]
@@ -109,7 +110,6 @@ fn fresh_id() -> String {
 
 fn make_namespace(path: &Path) -> Result<()> {
     let netns = Netns::new()?;
-    netns.ip(&["link set lo up".to_owned()])?;
     File::create(path).with_context(|| format!("cannot make {}", path.display()))?;
     bind(&netns.path(), path, MsFlags::empty())
 }
@@ -127,7 +127,7 @@ fn all_checksums(netns: &Path) -> Result<()> {
     let offloads = ["tx", "sg", "tso", "gso", "gro", "rx"].into_iter().flat_map(|offload| [offload, "off"]);
     let mut inside = std::process::Command::new("nsenter");
     inside.arg(format!("--net={}", netns.display())).args(["ethtool", "-K", "eth0"]).args(offloads);
-    run(&mut inside).map(drop)
+    run(&mut inside, None).map(drop)
 }
 
 fn ports(pod: &core::Pod) -> Vec<Value> {

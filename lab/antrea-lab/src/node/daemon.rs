@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
+use testkit::process::{kill_with_parent, log_tail};
 use tokio::process::{Child, Command};
-use tokio::time::Instant;
 
-use crate::system::{die_with_parent, last_words};
+use tokio::time::Instant;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -35,13 +35,13 @@ impl Program {
         let mut command = std::process::Command::new(&self.name);
         command.args(&self.arguments).envs(self.environment.iter().cloned()).stdin(Stdio::null());
         command.stdout(log.try_clone()?).stderr(log);
-        die_with_parent(&mut command);
+        kill_with_parent(&mut command);
         Command::from(command).spawn().with_context(|| format!("cannot start {}", self.name.display()))
     }
 
     /// The end of its log, for an error message.
-    pub(crate) fn last_words(&self) -> String {
-        last_words(&self.log)
+    pub(crate) fn log_tail(&self) -> String {
+        log_tail(&self.log)
     }
 }
 

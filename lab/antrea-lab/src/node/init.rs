@@ -17,7 +17,7 @@ use nix::unistd::{ForkResult, fork, sethostname};
 use crate::mounts::{PROGRAM, bind, enter, mount_at, overlay, private_mounts, program, read_only, replace};
 use crate::plan::Plan;
 use crate::state::Home;
-use crate::system::die_with_parent;
+use testkit::process::kill_with_parent;
 
 /// Where the host's root file system is seen in a Node, read-only: Pods' file systems are layers on top of it.
 pub(crate) const HOST_ROOT: &str = "/run/lab/host";
@@ -49,7 +49,7 @@ pub(crate) fn become_node(home: &Home, name: &str) -> Result<()> {
             let mut kubelet = Command::new(PROGRAM);
             kubelet.args(["internal", "kubelet", "--home"]).arg(home.path()).args(["--node", name]);
             kubelet.current_dir("/").env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-            die_with_parent(&mut kubelet);
+            kill_with_parent(&mut kubelet);
             let kubelet = kubelet.spawn().context("cannot start the kubelet")?.id();
             reap_until(kubelet.cast_signed())
         }

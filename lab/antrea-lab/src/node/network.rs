@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use ipnet::IpNet;
 use serde_json::json;
+use testkit::process::run;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
@@ -19,7 +20,6 @@ use super::daemon::{self, Pauses, Program};
 use super::kube_proxy;
 use crate::plan::{Mode, Network, Node, POD_NETS, Plan, SERVICE_NETS, Services};
 use crate::state::Home;
-use crate::system::{feed, run};
 
 /// Where CNI configurations are.
 pub(crate) const CONFIGURATIONS: &str = "/etc/cni/net.d";
@@ -83,15 +83,15 @@ async fn antrea(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
     let mut child = agent.start()?;
     while UnixStream::connect(CNI_SOCKET).await.is_err() {
         if let Some(status) = child.try_wait()? {
-            bail!("antrea-agent ended with {status}: {}", agent.last_words());
+            bail!("antrea-agent ended with {status}: {}", agent.log_tail());
         }
         if Instant::now() > deadline {
-            bail!("antrea-agent does not answer at {CNI_SOCKET}: {}", agent.last_words());
+            bail!("antrea-agent does not answer at {CNI_SOCKET}: {}", agent.log_tail());
         }
         tokio::time::sleep_until(Instant::now() + pauses.next()).await;
     }
     let mut install = std::process::Command::new(&agent.name);
-    run(install.arg("install-cni").arg("--config").arg(&configuration))?;
+    run(install.arg("install-cni").arg("--config").arg(&configuration), None)?;
     tokio::spawn(daemon::keep(agent, child, async || Ok(())));
     Ok(())
 }
@@ -141,7 +141,7 @@ fn bridge(plan: &Plan, node: &Node) -> Result<()> {
         }}",
         node.pod_cidrs[0], POD_NETS[0], node.pod_cidrs[1], POD_NETS[1]
     );
-    feed(std::process::Command::new("nft").args(["-f", "-"]), &masquerade)?;
+    run(std::process::Command::new("nft").args(["-f", "-"]), Some(&masquerade))?;
     configure("10-bridge.conflist", &json!({"cniVersion": "0.4.0", "name": "lab", "plugins": [plugin]}))
 }
 
@@ -154,7 +154,7 @@ pub(super) fn routes(node: &Node, old: &Plan, new: &Plan) -> Result<()> {
     let gone = near(old, new).into_iter().map(|(net, via)| format!("route del {net} via {via}"));
     let come = near(new, old).into_iter().map(|(net, via)| format!("route replace {net} via {via}"));
     let lines: Vec<String> = gone.chain(come).collect();
-    feed(std::process::Command::new("ip").args(["-batch", "-"]), &lines.join("\n")).map(drop)
+    run(std::process::Command::new("ip").args(["-batch", "-"]), Some(&lines.join("\n"))).map(drop)
 }
 
 fn configure(name: &str, conflist: &serde_json::Value) -> Result<()> {

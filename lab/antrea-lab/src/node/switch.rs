@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use testkit::process::run;
 use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::watch;
@@ -19,7 +20,6 @@ use tokio::time::Instant;
 
 use super::daemon::{self, Pauses, Program};
 use crate::plan::{self, Node, Plan};
-use crate::system::{feed, run};
 
 const DATABASE: &str = "/etc/openvswitch/conf.db";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
@@ -39,7 +39,7 @@ pub(crate) async fn start(plans: &watch::Receiver<Plan>, node: &Node, logs: &Pat
         environment: Vec::new(),
         log: logs.join(format!("{name}.out")),
     };
-    run(std::process::Command::new("ovsdb-tool").args(["create", DATABASE, SCHEMA]))?;
+    run(std::process::Command::new("ovsdb-tool").args(["create", DATABASE, SCHEMA]), None)?;
     let server = program("ovsdb-server", &[DATABASE, &format!("--remote=punix:{SOCKET}")]);
     let mut child = server.start()?;
     until_it_answers(&server, &mut child).await?;
@@ -48,7 +48,7 @@ pub(crate) async fn start(plans: &watch::Receiver<Plan>, node: &Node, logs: &Pat
     vsctl(&["--no-wait", "init", "--", "set", "Open_vSwitch", ".", &format!("external_ids:hostname={}", node.name)])?;
     let vswitchd = program("ovs-vswitchd", &["--disable-system", "--disable-system-route", &format!("unix:{SOCKET}")]);
     let child = vswitchd.start()?;
-    vsctl(&["set", "Open_vSwitch", ".", "external_ids:lab=up"]).with_context(|| vswitchd.last_words())?;
+    vsctl(&["set", "Open_vSwitch", ".", "external_ids:lab=up"]).with_context(|| vswitchd.log_tail())?;
     let tunnels = plans.borrow().tunnels();
     if tunnels {
         hide_tunnels_from_kernel()?;
@@ -72,10 +72,10 @@ async fn until_it_answers(server: &Program, child: &mut Child) -> Result<()> {
     let (deadline, mut pauses) = (Instant::now() + PATIENCE, Pauses::default());
     while UnixStream::connect(SOCKET).await.is_err() {
         if let Some(status) = child.try_wait()? {
-            bail!("{} ended with {status}: {}", server.name.display(), server.last_words());
+            bail!("{} ended with {status}: {}", server.name.display(), server.log_tail());
         }
         if Instant::now() > deadline {
-            bail!("{} does not answer at {SOCKET}: {}", server.name.display(), server.last_words());
+            bail!("{} does not answer at {SOCKET}: {}", server.name.display(), server.log_tail());
         }
         tokio::time::sleep_until(Instant::now() + pauses.next().min(Duration::from_millis(20))).await;
     }
@@ -83,7 +83,7 @@ async fn until_it_answers(server: &Program, child: &mut Child) -> Result<()> {
 }
 
 fn vsctl(arguments: &[&str]) -> Result<String> {
-    run(std::process::Command::new("ovs-vsctl").arg("--timeout=30").args(arguments))
+    run(std::process::Command::new("ovs-vsctl").arg("--timeout=30").args(arguments), None)
 }
 
 /// The kernel would answer packets of tunnels with "port unreachable".
@@ -95,7 +95,7 @@ fn hide_tunnels_from_kernel() -> Result<()> {
             ip protocol gre drop
         }
     }";
-    feed(std::process::Command::new("nft").args(["-f", "-"]), rules).map(drop)
+    run(std::process::Command::new("nft").args(["-f", "-"]), Some(rules)).map(drop)
 }
 
 fn add_bridge() -> Result<()> {
@@ -105,14 +105,17 @@ fn add_bridge() -> Result<()> {
     vsctl(&arguments)?;
     // The switch ends tunnels only on a bridge that has some address.
     let lines = "addr replace 169.254.1.1/32 dev br-phy\nlink set br-phy up";
-    feed(std::process::Command::new("ip").args(["-batch", "-"]), lines).map(drop)
+    run(std::process::Command::new("ip").args(["-batch", "-"]), Some(lines)).map(drop)
 }
 
 /// Everything that is gone when ovs-vswitchd restarts.
 fn end_tunnels(plan: &Plan, node: &Node) -> Result<()> {
     // It waits until the bridge is there.
     vsctl(&["set", "bridge", "br-phy", "external_ids:lab=up"])?;
-    feed(std::process::Command::new("ovs-ofctl").args(["--timeout=30", "add-flows", "br-phy", "-"]), &flows(node))?;
+    run(
+        std::process::Command::new("ovs-ofctl").args(["--timeout=30", "add-flows", "br-phy", "-"]),
+        Some(&flows(node)),
+    )?;
     let router = node.segment.router().0.to_string();
     appctl(&["ovs/route/add", &format!("{}/24", node.segment.ipv4(0)), "eth0"])?;
     appctl(&["ovs/route/add", "0.0.0.0/0", "eth0", &router])?;
@@ -129,7 +132,7 @@ pub(super) fn meet(plan: &Plan, node: &Node) -> Result<()> {
 }
 
 fn appctl(arguments: &[&str]) -> Result<String> {
-    run(std::process::Command::new("ovs-appctl").arg("--timeout=30").args(arguments))
+    run(std::process::Command::new("ovs-appctl").arg("--timeout=30").args(arguments), None)
 }
 
 /// What `br-phy` does, as text for ovs-ofctl.

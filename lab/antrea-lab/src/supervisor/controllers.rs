@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+use testkit::Netns;
+use testkit::process::kill_with_parent;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -19,7 +21,6 @@ use super::underlay::Underlay;
 use crate::node::daemon::Pauses;
 use crate::plan::{self, Plan, Segment};
 use crate::state::Home;
-use crate::system::{Netns, die_with_parent};
 
 const MANIFEST: &str = include_str!("../../../../deploy/kubernetes/antrea-controller.yml");
 /// What of the manifest a lab does not have: how a cluster starts its controllers.
@@ -53,7 +54,7 @@ pub(crate) async fn start(
     let mut replicas = Vec::new();
     for number in 0..plan.controllers {
         let address = address(number);
-        underlay.control.ip(&[format!("addr add {address}/24 dev eth0")])?;
+        underlay.control.ip_batch(&[format!("addr add {address}/24 dev eth0")])?;
         let replica = Replica {
             name: format!("antrea-controller-{}", number + 1),
             address: (address, PORT).into(),
@@ -127,7 +128,7 @@ impl Replica {
         command.arg("--config").arg(directory.join("antrea-controller.conf"));
         command.env("POD_NAME", &self.name).env("POD_IP", self.address.ip().to_string());
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        die_with_parent(&mut command);
+        kill_with_parent(&mut command);
         let child = Command::from(command).kill_on_drop(true).spawn();
         child.with_context(|| format!("cannot start {}", self.name))
     }
@@ -166,7 +167,9 @@ impl Replica {
     /// Ends when it does.
     async fn answers(&self) {
         let connect = |netns: Netns, to: SocketAddr| {
-            move || netns.run(|| Ok(TcpStream::connect_timeout(&to, Duration::from_secs(1))?)).is_ok()
+            move || {
+                netns.run(|| TcpStream::connect_timeout(&to, Duration::from_secs(1))).is_ok_and(|stream| stream.is_ok())
+            }
         };
         loop {
             let tried = tokio::task::spawn_blocking(connect(self.netns.clone(), self.address)).await;

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use testkit::Netns;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::accepting::or_pause;
-use crate::system::Netns;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An end of the way: an address, and the namespace that has it if it is not the supervisor's own.
 #[derive(Clone)]
@@ -22,7 +22,7 @@ impl End {
         let at = self.1;
         let bind = move || std::net::TcpListener::bind(at).with_context(|| format!("cannot listen at {at}"));
         let listener = match &self.0 {
-            Some(netns) => netns.run(bind)?,
+            Some(netns) => netns.run(bind)??,
             None => bind()?,
         };
         listener.set_nonblocking(true)?;
@@ -33,8 +33,8 @@ impl End {
 
     async fn connect(&self) -> Result<TcpStream> {
         let Self(Some(netns), to) = self.clone() else { return Ok(TcpStream::connect(self.1).await?) };
-        let connect = move || netns.run(|| Ok(std::net::TcpStream::connect_timeout(&to, PATIENCE)?));
-        let stream = tokio::task::spawn_blocking(connect).await??;
+        let connect = move || netns.run(|| std::net::TcpStream::connect_timeout(&to, CONNECT_TIMEOUT));
+        let stream = tokio::task::spawn_blocking(connect).await???;
         stream.set_nonblocking(true)?;
         Ok(TcpStream::from_std(stream)?)
     }

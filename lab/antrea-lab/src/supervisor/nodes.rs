@@ -9,6 +9,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
+use testkit::Netns;
+use testkit::process::{kill_with_parent, log_tail};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::{mpsc, watch};
@@ -18,10 +20,10 @@ use super::control_plane::ControlPlane;
 use super::requests::Request;
 use super::underlay::Underlay;
 use crate::plan::{Network, Node, Plan};
+use crate::program::current_exe;
 use crate::progress::{News, step};
 use crate::request::Wish;
 use crate::state::{Home, Lab};
-use crate::system::{Netns, die_with_parent, last_words, myself};
 
 /// The Nodes that run, and all that one needs to run.
 pub(crate) struct Nodes<'a> {
@@ -181,10 +183,10 @@ impl<'a> Nodes<'a> {
         accounts::equip(&self.client, self.control_plane, self.home, &self.lab.plan, node).await?;
         let log_path = directory.join("kubelet.log");
         let log = fs::File::create(&log_path)?;
-        let mut command = netns.command(myself()?);
+        let mut command = netns.command(current_exe()?);
         command.args(["internal", "node", "--home"]).arg(self.home.path()).args(["--node", &node.name]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
-        die_with_parent(&mut command);
+        kill_with_parent(&mut command);
         let mut child = Command::from(command).kill_on_drop(true).spawn().context("cannot start a process")?;
         let stdin = child.stdin.take().context("no standard input")?;
         tokio::spawn(tell_plans(stdin, self.plans.subscribe()));
@@ -195,7 +197,7 @@ impl<'a> Nodes<'a> {
             while let Ok(Some(line)) = lines.next_line().await {
                 let _ = told.send((name.clone(), News::read(&line)));
             }
-            let _ = told.send((name, News::Failed(format!("its processes have ended: {}", last_words(&log_path)))));
+            let _ = told.send((name, News::Failed(format!("its processes have ended: {}", log_tail(&log_path)))));
         });
         self.processes.insert(node.name.clone(), child);
         Ok(())

@@ -10,6 +10,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use apiserver::{Authority, Identity};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
+use testkit::process::kill_with_parent;
+use testkit::process::log_tail;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
@@ -20,7 +22,6 @@ use crate::node::daemon::Pauses;
 use crate::plan;
 use crate::progress::step;
 use crate::state::Home;
-use crate::system::{die_with_parent, last_words};
 
 /// The name in the certificate with which the API server turns to those who serve parts of the API.
 const FRONT_PROXY: &str = "front-proxy";
@@ -162,7 +163,7 @@ impl Real {
         command.args(flags.iter().map(|(flag, value)| format!("--{flag}={value}")));
         let log = std::fs::File::create(self.file(&format!("{name}.log")))?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir(&self.directory);
-        die_with_parent(&mut command);
+        kill_with_parent(&mut command);
         let child = Command::from(command).kill_on_drop(true).spawn();
         self.daemons.push((name, child.with_context(|| format!("cannot start {name}"))?));
         step(format!("{name} is starting"));
@@ -179,7 +180,7 @@ impl Real {
                 let log = self.directory.join(format!("{name}.log"));
                 if let Some(status) = child.try_wait()? {
                     // Those who need the API server may give up before it is there.
-                    bail!("{name} ended with {status}: {}", last_words(&log));
+                    bail!("{name} ended with {status}: {}", log_tail(&log));
                 }
             }
             if Instant::now() > deadline {
@@ -192,7 +193,7 @@ impl Real {
 
     fn last_words(&self) -> String {
         let logs = self.daemons.iter().map(|(name, _)| self.file(&format!("{name}.log")));
-        logs.map(|log| format!("{}\n", last_words(&log))).collect()
+        logs.map(|log| format!("{}\n", log_tail(&log))).collect()
     }
 }
 

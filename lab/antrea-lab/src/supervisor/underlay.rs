@@ -6,9 +6,9 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use anyhow::Result;
+use testkit::Netns;
 
 use crate::plan::{self, Node, Plan, Segment};
-use crate::system::Netns;
 
 /// The namespaces below the Nodes.
 pub(crate) struct Underlay {
@@ -25,13 +25,13 @@ impl Underlay {
     pub(crate) fn build(plan: &Plan) -> Result<Self> {
         let this =
             Self { fabric: Netns::new()?, router: Netns::new()?, control: Netns::new()?, outside: Netns::new()? };
-        let mut lines = vec!["link set lo up".to_owned()];
+        let mut lines = Vec::new();
         for segment in Segment::ALL {
             let bridge = segment.bridge();
             lines.push(format!("link add {bridge} type bridge mcast_snooping 0"));
             lines.push(format!("link set {bridge} addrgenmode none up"));
         }
-        this.fabric.ip(&lines)?;
+        this.fabric.ip_batch(&lines)?;
         // What crosses a wire is not to be looked at by the firewall of the machine that the wire is made of.
         let bridged = ["ip", "ip6", "arp"].map(|family| format!("net.bridge.bridge-nf-call-{family}tables"));
         for name in bridged.iter().filter(|name| exists(&this.fabric, name)) {
@@ -51,14 +51,14 @@ impl Underlay {
 
     /// Tells the router where the Pods of a Node are, if it is to know.
     pub(crate) fn route_to(&self, plan: &Plan, node: &Node) -> Result<()> {
-        self.router.ip(&ways(plan, node, "replace"))
+        self.router.ip_batch(&ways(plan, node, "replace"))
     }
 
     /// Takes a Node off the wire, which its namespace may have left already.
     pub(crate) fn disconnect(&self, plan: &Plan, node: &Node) -> Result<()> {
         // The kernel removes a namespace, and its cables with it, when it finds the time.
-        let _ = self.fabric.ip(&[format!("link del {}", node.name)]);
-        self.router.ip(&ways(plan, node, "del"))
+        let _ = self.fabric.ip_batch(&[format!("link del {}", node.name)]);
+        self.router.ip_batch(&ways(plan, node, "del"))
     }
 
     /// The namespaces by the names that people use.
@@ -68,13 +68,13 @@ impl Underlay {
 
     fn route(&self, plan: &Plan) -> Result<()> {
         self.router.sysctls(&[("net.ipv4.ip_forward", "1"), ("net.ipv6.conf.all.forwarding", "1")])?;
-        let mut lines = vec!["link set lo up".to_owned()];
+        let mut lines = Vec::new();
         for segment in Segment::ALL {
             let (v4, v6) = segment.router();
             self.cable(segment, &format!("rt-{}", segment.bridge()), &self.router, segment.bridge(), v4)?;
             lines.extend(addresses(segment.bridge(), v4, v6));
         }
-        self.router.ip(&lines)?;
+        self.router.ip_batch(&lines)?;
         plan.nodes.iter().try_for_each(|node| self.route_to(plan, node))
     }
 
@@ -82,16 +82,15 @@ impl Underlay {
     fn plug(&self, netns: &Netns, name: &str, segment: Segment, (v4, v6): (Ipv4Addr, Ipv6Addr)) -> Result<()> {
         self.cable(segment, name, netns, "eth0", v4)?;
         let (gateway4, gateway6) = segment.router();
-        let mut lines = vec!["link set lo up".to_owned()];
-        lines.extend(addresses("eth0", v4, v6));
+        let mut lines = addresses("eth0", v4, v6).to_vec();
         lines.push(format!("route add default via {gateway4}"));
         lines.push(format!("route add default via {gateway6}"));
-        netns.ip(&lines)
+        netns.ip_batch(&lines)
     }
 
     fn cable(&self, segment: Segment, here: &str, there: &Netns, name: &str, address: Ipv4Addr) -> Result<()> {
         let (path, mac, bridge) = (there.path(), plan::mac(address), segment.bridge());
-        self.fabric.ip(&[
+        self.fabric.ip_batch(&[
             format!("link add name {here} type veth peer name {name} address {mac} netns {}", path.display()),
             format!("link set {here} master {bridge} addrgenmode none up"),
         ])?;
@@ -111,5 +110,5 @@ fn addresses(link: &str, v4: Ipv4Addr, v6: Ipv6Addr) -> [String; 3] {
 
 fn exists(netns: &Netns, name: &str) -> bool {
     let path = format!("/proc/sys/{}", name.replace('.', "/"));
-    netns.run(|| Ok(std::path::Path::new(&path).exists())).unwrap_or_default()
+    netns.run(|| std::path::Path::new(&path).exists()).unwrap_or_default()
 }
