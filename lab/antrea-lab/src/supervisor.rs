@@ -155,7 +155,9 @@ fn install_programs(home: &Home, plan: &Plan) -> Result<()> {
     }
     if plan.has_kube_proxy() {
         let name = "kube-proxy";
-        fs::copy(real::programs(&[name])?.join(name), to.join(name))?;
+        let program = testkit::kubernetes::program(name);
+        fs::copy(&program, to.join(name))
+            .with_context(|| format!("{} is missing: run `make kubernetes`", program.display()))?;
     }
     Ok(())
 }

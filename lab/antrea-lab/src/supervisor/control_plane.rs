@@ -8,7 +8,7 @@ use apiserver::{ApiServer, Options};
 use serde_json::json;
 
 use super::forward::{End, forward};
-use super::real::Real;
+use super::real;
 use super::underlay::Underlay;
 use crate::plan::{self, Kubernetes, Plan};
 use crate::state::Home;
@@ -22,7 +22,7 @@ pub(crate) struct ControlPlane {
 
 enum Server {
     Embedded(Box<ApiServer>),
-    Real(Box<Real>),
+    Real(Box<testkit::ControlPlane>),
 }
 
 impl ControlPlane {
@@ -31,8 +31,8 @@ impl ControlPlane {
         match plan.kubernetes {
             Kubernetes::Embedded => Self::embedded(home, underlay).await,
             Kubernetes::Real => {
-                let (real, url) = Real::start(home, underlay).await?;
-                Ok(Self { server: Server::Real(Box::new(real)), url })
+                let (plane, url) = real::start(home, underlay).await?;
+                Ok(Self { server: Server::Real(Box::new(plane)), url })
             }
         }
     }
@@ -51,7 +51,7 @@ impl ControlPlane {
         let inside = format!("https://{}:{}", plan::API, plan::API_PORT);
         match &self.server {
             Server::Embedded(server) => Ok(server.kubeconfig(&user, Some(group))?.replace(&self.url, &inside)),
-            Server::Real(real) => real.kubeconfig(&user, Some(group), &inside),
+            Server::Real(plane) => plane.kubeconfig_for(&user, Some(group), &inside),
         }
     }
 
