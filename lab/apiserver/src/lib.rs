@@ -25,6 +25,7 @@ mod local;
 mod managed;
 mod moment;
 mod names;
+mod objects;
 mod patch;
 mod path;
 mod quantity;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{Access, Rbac, User};
 use crate::core::Core;
 use crate::failure::{Failure, FieldError};
+use crate::objects::PolicyRule;
 use crate::value::{at, items, set, text};
 
 /// Answers a review with the same object and its status.
@@ -36,7 +37,7 @@ pub(crate) fn answer(
         }
         "SelfSubjectAccessReview" => access(core, rbac, asker, &Access::of_review(at(&review, "spec"))),
         "SelfSubjectRulesReview" => {
-            let rules = rules(&rbac.rules(core, asker, text(&review, "spec.namespace")));
+            let rules = rules(rbac.rules(core, asker, text(&review, "spec.namespace")));
             // The answer does not contain the token.
             set(&mut review, "spec", json!({}));
             rules
@@ -95,9 +96,7 @@ fn access(core: &Core, rbac: &Rbac, user: &User, access: &Access) -> Value {
     }
 }
 
-fn rules(rules: &[Value]) -> Value {
-    let paths = |rule: &&Value| !items(rule, "nonResourceURLs").is_empty();
-    let resources: Vec<_> = rules.iter().filter(|rule| !paths(rule)).collect();
-    let others: Vec<_> = rules.iter().filter(paths).collect();
+fn rules(rules: Vec<PolicyRule>) -> Value {
+    let (others, resources): (Vec<_>, Vec<_>) = rules.into_iter().partition(|rule| !rule.non_resource_urls.is_empty());
     json!({"resourceRules": resources, "nonResourceRules": others, "incomplete": false})
 }
