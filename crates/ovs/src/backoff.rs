@@ -1,4 +1,4 @@
-//! Delays between attempts.
+//! Exponential backoff between connection attempts.
 
 use std::time::Duration;
 
