@@ -92,7 +92,7 @@ enum Internal {
     },
     /// Run the connectivity probes that standard input lists
     Probe,
-    /// Wait for SIGTERM
+    /// Wait for SIGTERM, as the pause container does
     Pause,
 }
 

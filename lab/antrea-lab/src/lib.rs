@@ -11,7 +11,7 @@
 //!
 //! *Not here.* The network itself: `node::network` starts it, and nothing else in the lab depends on which one it is.
 
-mod accepting;
+mod accept;
 mod check;
 mod cli;
 mod client;

@@ -27,7 +27,7 @@ pub(crate) trait Kind: DeserializeOwned {
     const PLURAL: &'static str;
 }
 
-/// Implements [`Kind`].
+/// Implements [`Kind`] for types, with group and plural.
 macro_rules! kinds {
     ($($kind:ident: $group:literal, $plural:literal;)*) => {
         $(impl Kind for $kind {
@@ -211,7 +211,7 @@ impl Pod {
     }
 }
 
-/// Labels or annotations.
+/// Labels or annotations of an object.
 pub(crate) type Strings = BTreeMap<String, String>;
 
 #[cfg(test)]

@@ -171,7 +171,7 @@ impl Labels {
         Self(labels.iter().map(|(key, value)| (key.clone(), Test::In(vec![value.clone()]))).collect())
     }
 
-    /// Whether labels match.
+    /// Whether typed labels of an object match.
     pub(crate) fn matches_map(&self, labels: &Strings) -> bool {
         self.matches(|key| labels.get(key).map(String::as_str))
     }

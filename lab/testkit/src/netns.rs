@@ -130,7 +130,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::wait::{PATIENCE, until};
+    use crate::wait::{TIMEOUT, until};
 
     #[test]
     fn commands_and_closures_run_inside_and_nothing_else_does() {
@@ -158,7 +158,7 @@ mod tests {
         assert!(b.ip(["link"]).unwrap().contains("to-a@"));
         drop(b);
         let gone = || (!a.ip(["link"]).unwrap().contains("to-b")).then_some(());
-        until("the removal of the other end of the veth pair", PATIENCE, gone).unwrap();
+        until("the removal of the other end of the veth pair", TIMEOUT, gone).unwrap();
     }
 
     #[test]
@@ -171,7 +171,7 @@ mod tests {
             netns.link_up(link).unwrap();
         }
         let ping = || run(a.command("ping").args(["-n", "-c", "1", "-W", "0.3", "192.0.2.2"]), None);
-        until("an answer", PATIENCE, || ping().ok()).unwrap();
+        until("an answer", TIMEOUT, || ping().ok()).unwrap();
         b.drop_ingress("to-a").unwrap();
         ping().unwrap_err();
     }

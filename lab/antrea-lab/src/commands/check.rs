@@ -1,4 +1,4 @@
-//! Tries who reaches whom, and draws it.
+//! `check`: tests connectivity and prints the matrix.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -23,20 +23,18 @@ use crate::mounts::PROGRAM;
 use crate::program::current_exe;
 use crate::state::{Home, Lab};
 
-/// So many try at the same time: with more, a busy machine would look like a broken network.
+/// Number of sources that probe at the same time. With more, a busy machine would look like a broken network.
 const AT_ONCE: usize = 4;
 
-/// What to draw.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
     lab: LabName,
-    /// Save the matrix as a picture
+    /// Save the matrix as an SVG image
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
 
-/// Prints the matrix.
 pub(crate) async fn run(options: Options) -> Result<()> {
     let home = Home::of(&options.lab.name);
     let lab = home.alive()?;
@@ -49,7 +47,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     Ok(())
 }
 
-/// Tries everything.
+/// Runs all probes from all sources.
 pub(crate) async fn measure(home: &Home, lab: &Lab) -> Result<Matrix> {
     let client = client::connect(&home.kubeconfig()).await?;
     let pods = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await?.items;
@@ -77,7 +75,7 @@ async fn row(home: &Home, lab: &Lab, source: &Source, targets: &[Target]) -> Res
     Ok(targets.iter().map(cell).collect())
 }
 
-/// Has a process in that place try.
+/// Runs probes in a process in the network namespace of the source.
 async fn attempt(home: &Home, lab: &Lab, place: &Place, probes: &[Probe]) -> Result<Vec<Outcome>> {
     let mut command = match place {
         Place::Pod(namespace, pod, node) => {

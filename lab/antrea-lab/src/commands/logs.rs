@@ -1,4 +1,4 @@
-//! Prints what a Pod has printed.
+//! `logs`: prints the log of a container.
 
 use std::fs;
 use std::io::Write;
@@ -10,18 +10,17 @@ use super::enter;
 use crate::cli::LabName;
 use crate::state::Home;
 
-/// Whose.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
     lab: LabName,
-    /// The Pod's namespace; not needed where its name says enough
+    /// Namespace of the Pod; needed only if the name is not unique
     #[arg(short, long)]
     namespace: Option<String>,
-    /// The container; the first one otherwise
+    /// The container; by default the first one
     #[arg(short, long)]
     container: Option<String>,
-    /// What the container printed before it was restarted
+    /// The log of the previous run of the container
     #[arg(short, long)]
     previous: bool,
     /// POD, NAMESPACE/POD, or the name of a Deployment for one of its Pods
@@ -43,7 +42,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         format!("{} has started {} times", directory.file_name().unwrap_or_default().to_string_lossy(), runs.len())
     })?;
     let text = fs::read(directory.join(format!("{run}.log")))?;
-    // A reader that has seen enough is no failure.
+    // A closed pipe is not an error.
     let _ = std::io::stdout().write_all(&text);
     Ok(())
 }

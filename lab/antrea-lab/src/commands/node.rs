@@ -1,4 +1,4 @@
-//! Runs a command in a Node.
+//! `node`: runs a command in a Node.
 
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
@@ -10,7 +10,6 @@ use super::enter;
 use crate::cli::LabName;
 use crate::state::Home;
 
-/// Where, and what.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -22,7 +21,7 @@ pub(crate) struct Options {
     command: Vec<String>,
 }
 
-/// Becomes the command.
+/// Replaces this process with the command.
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
     let home = Home::of(&options.lab.name);
     let lab = home.alive()?;

@@ -1,4 +1,4 @@
-//! Starts a lab.
+//! `up`: starts a lab.
 
 use std::os::unix::process::CommandExt;
 use std::process::{ExitCode, Stdio};
@@ -17,41 +17,41 @@ use super::{call, say};
 use crate::cli::LabName;
 use crate::plan::{self, Kubernetes, MAX_CONTROLLERS, MAX_NODES, Mode, Network, Plan, Services, Tunnel};
 use crate::program::current_exe;
-use crate::progress::News;
+use crate::progress::Progress;
 use crate::state::Home;
 
-/// What kind of lab.
+/// Options of a new lab.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
     lab: LabName,
-    /// How many Nodes
+    /// Number of Nodes in the lab
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_NODES)))]
     nodes: u16,
-    /// How Pods' packets travel between Nodes
+    /// How packets between Pods on different Nodes are sent
     #[arg(long, value_enum, default_value = "encap")]
     mode: Mode,
-    /// The protocol of the tunnels
+    /// Tunnel protocol between Nodes
     #[arg(long, value_enum, default_value = "geneve")]
     tunnel: Tunnel,
-    /// Who serves the Kubernetes API
+    /// Implementation of the Kubernetes API
     #[arg(long, value_enum, default_value = "embedded")]
     kubernetes: Kubernetes,
-    /// Who connects the Pods; `antrea` if its programs are beside this one, else `bridge`
+    /// Network plugin of the Pods; by default `antrea` if its programs are in the directory of this one, else `bridge`
     #[arg(long, value_enum)]
     network: Option<Network>,
-    /// Who leads to Services
+    /// Implementation of Services: antrea-agent, kube-proxy, or both
     #[arg(long, value_enum, default_value = "antrea")]
     services: Services,
-    /// How many controllers tell the Nodes of policies; 1 if antrea-controller is beside this program, else none
+    /// Number of antrea-controller replicas; by default 1 if the program is in the directory of this one, else 0
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_CONTROLLERS)))]
     controllers: Option<u16>,
-    /// Leave the lab running, and return when it is up
+    /// Return when the lab is up, and leave it running
     #[arg(long)]
     detach: bool,
 }
 
-/// Programs that a lab can't do without, and Debian's package of each.
+/// Required programs, and the Debian package of each.
 const NEEDED: [(&str, &str); 6] = [
     ("ip", "iproute2"),
     ("nft", "nftables"),
@@ -61,7 +61,7 @@ const NEEDED: [(&str, &str); 6] = [
     ("nsenter", "util-linux"),
 ];
 
-/// Starts a lab, and shows what is happening.
+/// Starts a lab, and prints the progress.
 pub(crate) async fn run(options: Options) -> Result<ExitCode> {
     let begun = Instant::now();
     if let Some(why) = plan::invalid_name(&options.lab.name) {
@@ -81,10 +81,10 @@ pub(crate) async fn run(options: Options) -> Result<ExitCode> {
             _ = interrupts.recv() => return end(child, 130).await,
             _ = ends.recv() => return end(child, 143).await,
         };
-        match line.as_deref().map(News::read) {
-            Some(News::Step(what)) => say(format!("[{:5.1} s] {what}", begun.elapsed().as_secs_f64())),
-            Some(News::Ready) => break,
-            Some(News::Failed(why)) => {
+        match line.as_deref().map(Progress::read) {
+            Some(Progress::Step(what)) => say(format!("[{:5.1} s] {what}", begun.elapsed().as_secs_f64())),
+            Some(Progress::Ready) => break,
+            Some(Progress::Failed(why)) => {
                 let _ = child.wait().await;
                 bail!(why);
             }
@@ -132,7 +132,7 @@ fn hints(home: &Home, options: &Options) {
 
 fn check_machine() -> Result<()> {
     if !nix::unistd::geteuid().is_root() {
-        bail!("a lab makes namespaces and mounts, which only root can do: use sudo");
+        bail!("a lab creates namespaces and mounts, which requires root: use sudo");
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let paths: Vec<_> = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).collect();
@@ -147,7 +147,7 @@ fn check_machine() -> Result<()> {
     Ok(())
 }
 
-/// Removes what a crashed lab has left.
+/// Removes the leftovers of a crashed lab; fails if the lab is running.
 fn make_room(home: &Home, name: &str) -> Result<()> {
     match home.read() {
         Ok(Some(lab)) if lab.is_alive() => {
@@ -171,7 +171,7 @@ fn plan_of(options: &Options) -> Result<Plan> {
         Some(network) => network,
         None if ours()? => Network::Antrea,
         None => {
-            say("antrea-agent and antrea-cni are not beside antrea-lab: Debian's bridge plugin connects the Pods");
+            say("antrea-agent and antrea-cni are not in the directory of antrea-lab: using Debian's bridge plugin");
             Network::Bridge
         }
     };
@@ -186,7 +186,7 @@ fn plan_of(options: &Options) -> Result<Plan> {
         None if current_exe()?.with_file_name("antrea-controller").is_file() => plan.controllers,
         None => {
             say(
-                "antrea-controller is not beside antrea-lab: policies are not enforced (`cargo build -p antrea-controller`)",
+                "antrea-controller is not in the directory of antrea-lab: policies are not enforced (`cargo build -p antrea-controller`)",
             );
             0
         }
@@ -202,7 +202,7 @@ fn start(options: &Options, plan: &Plan) -> Result<Child> {
     #[expect(unsafe_code, reason = "between fork and exec; the closure makes two system calls")]
     unsafe {
         command.pre_exec(move || {
-            // Ctrl-C is ours; and when we are killed, it still has to clean up.
+            // Ctrl-C is handled here; if this process is killed, the supervisor still has to clean up.
             setsid()?;
             if !detach {
                 set_pdeathsig(Signal::SIGTERM)?;

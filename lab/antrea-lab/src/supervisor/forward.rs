@@ -1,4 +1,4 @@
-//! Brings connections from one network namespace to another, where no packet could go.
+//! Forwards TCP connections between network namespaces that are not connected.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use testkit::Netns;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::accepting::or_pause;
+use crate::accept::or_pause;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An end of the way: an address, and the namespace that has it if it is not the supervisor's own.
+/// An address in a network namespace, or in that of the supervisor.
 #[derive(Clone)]
 pub(crate) struct End(pub(crate) Option<Netns>, pub(crate) SocketAddr);
 
 impl End {
-    /// Listens there; returns where that is.
+    /// Listens at the address. Returns the listener with its local address.
     pub(crate) fn listen(&self) -> Result<(TcpListener, SocketAddr)> {
         let at = self.1;
         let bind = move || std::net::TcpListener::bind(at).with_context(|| format!("cannot listen at {at}"));
@@ -40,12 +40,12 @@ impl End {
     }
 }
 
-/// Forwards connections for ever.
+/// Forwards all connections of a listener to `to`.
 pub(crate) async fn forward(listener: TcpListener, to: End) {
     forward_to(listener, || to.clone()).await;
 }
 
-/// Forwards connections for ever, each to where `to` says then.
+/// Forwards each connection of a listener to the current result of `to`.
 pub(crate) async fn forward_to(listener: TcpListener, to: impl Fn() -> End) {
     loop {
         let Ok((mut from, _)) = or_pause(listener.accept().await).await else { continue };
@@ -53,14 +53,14 @@ pub(crate) async fn forward_to(listener: TcpListener, to: impl Fn() -> End) {
         tokio::spawn(async move {
             let outcome = async {
                 let mut other = to.connect().await?;
-                // Small requests leave at once.
+                // Small requests are not delayed.
                 from.set_nodelay(true)?;
                 other.set_nodelay(true)?;
                 copy_bidirectional(&mut from, &mut other).await?;
                 anyhow::Ok(())
             };
             if let Err(error) = outcome.await {
-                tracing::debug!("a connection to {}: {error:#}", to.1);
+                tracing::debug!("forwarding to {} failed: {error:#}", to.1);
             }
         });
     }

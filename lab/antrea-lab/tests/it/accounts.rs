@@ -1,4 +1,4 @@
-//! What a Node's agent and its kubelet may do with what they have been given: what they need.
+//! The credentials of a Node's agent and kubelet allow only the required requests.
 
 use antrea_lab::plan::{API, API_PORT};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 
 use crate::lab::Lab;
 
-/// What the API answers when the Node's agent asks for something.
+/// Status code of a request with the token of the Node's agent.
 fn ask(lab: &Lab, path: &str) -> String {
     let kubeconfig = std::fs::read_to_string(lab.home.kubeconfig_of("antrea-agent", "node-1")).unwrap();
     assert!(kubeconfig.contains("tokenFile") && !kubeconfig.contains("client-key"), "{kubeconfig}");
@@ -22,7 +22,7 @@ fn ask(lab: &Lab, path: &str) -> String {
     .unwrap()
 }
 
-/// Whoever serves the API.
+/// Holds for the embedded and the real API.
 pub(crate) fn an_agent_may_read_what_it_needs_and_nothing_else(lab: &Lab) {
     for path in ["/api/v1/nodes", "/api/v1/services", "/apis/discovery.k8s.io/v1/endpointslices"] {
         assert_eq!(ask(lab, path), "200", "{path}");
@@ -37,7 +37,7 @@ fn is_refused<T: std::fmt::Debug>(answer: kube::Result<T>) {
     assert!(matches!(&answer, Err(kube::Error::Api(status)) if status.code == 403), "{answer:?}");
 }
 
-/// Whoever serves the API. That a kubelet can do what it has to, every other test shows.
+/// Holds for the embedded and the real API. All other tests show that a kubelet has the rights that it needs.
 pub(crate) fn a_kubelet_is_its_node_and_not_the_administrator(lab: &Lab) {
     let api = lab.api_as_kubelet("node-1");
     let review: Api<SelfSubjectReview> = Api::all(api.client.clone());

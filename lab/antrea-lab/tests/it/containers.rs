@@ -1,4 +1,4 @@
-//! What containers of a Pod share, and what they find when they start.
+//! Volumes, environment and network of the containers of a Pod.
 
 use serde_json::json;
 
@@ -19,7 +19,7 @@ fn init_containers_run_first_and_all_containers_share_volumes_and_the_network() 
     api.pod("several", spec);
     api.until_ready("several");
     let side = |command: &[&str]| {
-        crate::lab::said(&lab.run("exec", [&["several", "-c", "side", "--"], command].concat())).unwrap()
+        crate::lab::output(&lab.run("exec", [&["several", "-c", "side", "--"], command].concat())).unwrap()
     };
     assert_eq!(side(&["cat", "/shared/log"]), "one\ntwo\n");
     assert_eq!(side(&["curl", "-sS", "--max-time", "5", "http://127.0.0.1/hostname"]), "several");
@@ -59,7 +59,7 @@ fn a_pod_on_the_nodes_network_has_its_addresses() {
 }
 
 #[test]
-fn a_pod_waits_for_a_network_that_fails_and_is_told_why() {
+fn a_pod_without_a_network_waits_and_its_status_says_why() {
     let lab = Lab::start("no-network", 1);
     let api = lab.api();
     let mv = |from: &str, to: &str| lab.node("node-1", &["mv", from, to]).unwrap();

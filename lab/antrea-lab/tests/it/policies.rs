@@ -1,4 +1,5 @@
-//! NetworkPolicies with packets: nine Pods in three namespaces on three Nodes, everybody to everybody, beside the documentation.
+//! NetworkPolicies with packets: all connections between nine Pods in three namespaces on three Nodes, compared with the
+//! documentation.
 
 mod outages;
 mod probes;
@@ -113,7 +114,7 @@ fn steps() -> Vec<(&'static str, Step)> {
 }
 
 #[test]
-fn every_connection_is_as_the_documentation_says() {
+fn every_connection_matches_the_documentation() {
     let mut world = World::start();
     let mut allowed = (0, 0);
     for (what, step) in steps() {

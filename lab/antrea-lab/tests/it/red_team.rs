@@ -1,4 +1,4 @@
-//! An attacker in the lab: every attack of the catalogue against victims under allowed traffic, and a table of what came of it.
+//! Attacks in a lab: runs every attack of the catalogue while victims have allowed traffic, and prints a table of the effects.
 //!
 //! `make test` runs the short version. `RED_TEAM=long` (`make red-team`) runs everything, in every mode of traffic, at full size;
 //! `ATTACK=text` only the attacks whose name has it, `MODE=name` only in that mode.
@@ -86,7 +86,7 @@ fn passes(rows: &[Row]) {
 }
 
 #[test]
-fn no_attack_of_the_catalogue_has_success() {
+fn no_attack_of_the_catalogue_has_an_effect() {
     if !is_long() {
         return passes(&attack("red-team", Mode::Encap));
     }

@@ -1,4 +1,4 @@
-//! Services in a lab, with packets: every kind, from everywhere.
+//! Services of every kind in a lab, with packets from every kind of client.
 
 mod churn;
 mod conformance;
@@ -38,7 +38,7 @@ pub(crate) fn labelled_pod(api: &Kube, name: &str, label: &str, spec: &Value) {
     api.apply("v1", "Pod", name, json!({"metadata": {"labels": {"app": label}}, "spec": spec}));
 }
 
-/// The namespace of a Node, or of one of the lab's other places.
+/// The network namespace of a Node or of the underlay.
 pub(crate) fn place(lab: &Lab, name: &str) -> Netns {
     if name.starts_with("node-") {
         let root = lab.root(name);

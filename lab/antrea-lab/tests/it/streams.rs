@@ -1,4 +1,4 @@
-//! Connections between Pods that go on while other things happen, and tell afterwards what they have noticed.
+//! Permanent traffic between Pods, with a report of losses and delays.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -149,7 +149,7 @@ pub(crate) struct Noticed {
     pub(crate) outcome: Result<(), String>,
 }
 
-/// Sends a number each tick until it is told to stop, and then waits for the echoes that are under way.
+/// Sends a number each tick until `stop` is set, and then waits for the remaining echoes.
 fn exchange(
     stop: &AtomicBool,
     echoes: &Echoes,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::daemon::Daemon;
 use super::network::Network;
 use super::program;
-use crate::wait::PATIENCE;
+use crate::wait::TIMEOUT;
 
 #[derive(Debug)]
 pub(super) struct Etcd {
@@ -36,7 +36,7 @@ impl Etcd {
         }
         command.arg(format!("--initial-cluster=test=http://{peer}"));
         let ready = || network.is_listening(client) && network.run(|| revision(client)).is_ok();
-        let daemon = Daemon::start("etcd", command, dir, PATIENCE, ready)?;
+        let daemon = Daemon::start("etcd", command, dir, TIMEOUT, ready)?;
         Ok(Self { daemon, network: network.clone(), client })
     }
 
@@ -66,7 +66,7 @@ fn revision(etcd: SocketAddr) -> Result<String> {
 /// One request to etcd's JSON gateway. HTTP/1.0, so the answer ends with the connection.
 fn post(etcd: SocketAddr, path: &str, body: &Value) -> Result<Value> {
     let mut stream = TcpStream::connect(etcd)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let body = body.to_string();
     write!(stream, "POST {path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
     let mut answer = String::new();

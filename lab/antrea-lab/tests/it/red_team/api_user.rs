@@ -1,4 +1,4 @@
-//! Objects in the API that are allowed, but meant ill.
+//! Attacks with valid but malicious objects in the API.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use testkit::wait::until;
 use super::attack::Attacker::{AgentToken, NamespaceEditor, NodeRegistrar, Pod, ServiceCreator};
 use super::attack::{Attack, Effect};
 use super::field::{Field, NEIGHBOUR};
-use crate::lab::PATIENCE;
+use crate::lab::TIMEOUT;
 
-/// What a Node must not lose: the API, a controller, the router, another Node.
-const LIFELINES: [&str; 4] = ["192.168.1.2", "192.168.1.3", "192.168.1.1", "192.168.1.12"];
+/// Addresses that a Node must not lose: the API, a controller, the router, another Node.
+const VITAL_ADDRESSES: [&str; 4] = ["192.168.1.2", "192.168.1.3", "192.168.1.1", "192.168.1.12"];
 /// An address that may well lead to a Service: when it does, so do those beside it.
 const CANARY: &str = "192.0.2.50";
 /// How long an object may take to have an effect, good or bad.
@@ -35,7 +35,7 @@ pub(super) const CATALOGUE: &[Attack] = &[
 /// Which of the addresses that Nodes need are lost to the first.
 fn lost(f: &Field) -> Vec<&'static str> {
     let reach = |to: &str| f.node("node-1", &format!("ping -n -c 1 -W 1 {to}")).is_ok();
-    LIFELINES.into_iter().filter(|to| !reach(to)).collect()
+    VITAL_ADDRESSES.into_iter().filter(|to| !reach(to)).collect()
 }
 
 fn cut_off(lost: &[&str]) -> String {
@@ -53,7 +53,7 @@ fn effect(f: &Field, command: &str, text: &str) {
 }
 
 fn external_ips(f: &Field, _: usize) -> Effect {
-    let ips: Vec<&str> = LIFELINES.into_iter().chain([CANARY]).collect();
+    let ips: Vec<&str> = VITAL_ADDRESSES.into_iter().chain([CANARY]).collect();
     let ports = json!([{"name": "a", "port": 6443}, {"name": "b", "port": 10349}]);
     let spec = json!({"selector": {"kind": "open"}, "ports": ports, "externalIPs": ips});
     f.api.apply("v1", "Service", "thief", json!({"spec": spec}));
@@ -99,7 +99,7 @@ fn services(f: &Field, _: usize) -> Effect {
             tried.into_iter().filter_map(|tried| tried.join().unwrap()).collect()
         })
     };
-    let open = until("all ways to the Service", PATIENCE, || (reached().len() == tries.len()).then_some(()));
+    let open = until("all ways to the Service", TIMEOUT, || (reached().len() == tries.len()).then_some(()));
     f.api.apply("v1", "Service", "ways", service("safe"));
     // Connections to the closed Pods are denied as soon as the Service forwards to them.
     let closed = until("no way to closed Pods", Duration::from_secs(4), || reached().is_empty().then_some(()));
@@ -190,7 +190,7 @@ fn rogue_subnet(f: &Field, _: usize) -> Effect {
     Effect::new(1, usize::from(taken), if taken { "packets to node-2's Pods went to it" } else { "" })
 }
 
-/// What the API answers to who has the token of the first Node's agent.
+/// Requests with the token of the first Node's agent that must be forbidden.
 fn token(f: &Field, _: usize) -> Effect {
     let token = std::fs::read_to_string(f.lab.home.token_of("antrea-agent", "node-1")).unwrap();
     let paths = [
@@ -280,11 +280,11 @@ fn many_ports(f: &Field, _: usize) -> Effect {
     let spec = json!({"podSelector": {"matchLabels": {"kind": "open"}}, "ingress": [{"ports": ports, "from": [{"podSelector": {}}]}]});
     f.api.apply("networking.k8s.io/v1", "NetworkPolicy", "ports", json!({"spec": spec}));
     let closed = || (!f.reaches(&f.pod("evil").netns, SocketAddr::new(f.ip("open-1"), 999))).then_some(());
-    let enforced = until("the policy", PATIENCE, closed).is_ok();
+    let enforced = until("the policy", TIMEOUT, closed).is_ok();
     let open = f.reaches(&f.pod("evil").netns, SocketAddr::new(f.ip("open-1"), 1005));
     f.api.remove("default", "networking.k8s.io/v1", "NetworkPolicy", "ports");
     let reopened = || f.reaches(&f.pod("evil").netns, SocketAddr::new(f.ip("open-1"), 999)).then_some(());
-    let gone = until("no policy", PATIENCE, reopened).is_ok();
+    let gone = until("no policy", TIMEOUT, reopened).is_ok();
     Effect::new(1, [enforced, open, gone].iter().filter(|fine| !**fine).count(), "")
 }
 

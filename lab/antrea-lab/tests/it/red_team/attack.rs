@@ -1,4 +1,4 @@
-//! What an attack is: who, what, and what must not come of it.
+//! An attack: attacker, action, and the effect that must not occur.
 
 use std::fmt;
 use std::net::{SocketAddr, UdpSocket};

@@ -1,4 +1,4 @@
-//! HTTP/2 that is meant ill, to the controller: without an account, written by hand, as no library would.
+//! Malformed and hostile HTTP/2 to the controller, without credentials.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! Where it happens: a lab with victims, an attacker of every kind, and allowed traffic between the victims all the time.
+//! The lab of the attacks: victims with permanent allowed traffic, and attackers of every kind.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -120,7 +120,7 @@ impl Field {
         let (evil, friend) = (&self.pod("evil").netns, &self.pod("friend").netns);
         for safe in ["safe-1", "safe-2", "safe-3"] {
             let to = SocketAddr::new(self.ip(safe), 9);
-            testkit::wait::until(format_args!("{safe} is isolated"), crate::lab::PATIENCE, || {
+            testkit::wait::until(format_args!("{safe} is isolated"), crate::lab::TIMEOUT, || {
                 // Refused means that it was reached.
                 (!self.reaches(evil, to) && self.reaches(friend, to)).then_some(())
             })

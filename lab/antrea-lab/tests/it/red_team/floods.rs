@@ -1,4 +1,4 @@
-//! Much of something that is allowed, or that costs the Node more than the attacker.
+//! Floods: large amounts of allowed traffic, or of packets that cost the Node more than the attacker.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::attack::Attacker::{Neighbour, Pod, RawPod};
 use super::attack::{Attack, Effect, Shot};
 use super::field::Field;
 use super::frames::SYN;
-use crate::lab::PATIENCE;
+use crate::lab::TIMEOUT;
 
 /// How many addresses a Pod may make the bridge learn.
 const LEARNED_MACS: usize = 64;
@@ -57,7 +57,7 @@ fn poisoned(f: &Field, _: usize) -> Effect {
     // What was learned before is not asked for again.
     let forget = || f.node("node-1", "ip neigh flush dev antrea-gw0; ovs-appctl fdb/flush br-int");
     forget().unwrap();
-    until("the Node reaches its Pod", PATIENCE, || from_node().then_some(())).unwrap();
+    until("the Node reaches its Pod", TIMEOUT, || from_node().then_some(())).unwrap();
     let (mut sent, mut failed) = (0, 0);
     for _ in 0..4 {
         let _ = f.node("node-1", "ip neigh flush dev antrea-gw0");
@@ -89,7 +89,7 @@ fn sticky(f: &Field, size: usize) -> Effect {
     let spec = json!({"type": "NodePort", "selector": {"kind": "open"}, "ports": ports, "sessionAffinity": "ClientIP"});
     f.api.apply("v1", "Service", "sticky", json!({"spec": spec}));
     let to = SocketAddr::from(([192, 168, 1, 11], NODE_PORT));
-    until("the sticky Service", PATIENCE, || f.reaches(&f.neighbour, to).then_some(())).unwrap();
+    until("the sticky Service", TIMEOUT, || f.reaches(&f.neighbour, to).then_some(())).unwrap();
     let (count, mac, mut dice) = (5000 * size.min(4), f.mac_of_neighbour(), Dice::new(8));
     flood(f, count, |_| {
         let src = SocketAddr::from(([198, 18, dice.byte(), dice.byte()], 40_000));
@@ -152,7 +152,7 @@ fn refusals(f: &Field, size: usize) -> Effect {
         let refused = connect.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused);
         refused.then(|| begun.elapsed())
     };
-    until("a refusal", PATIENCE, refused).unwrap();
+    until("a refusal", TIMEOUT, refused).unwrap();
     let (count, mut late, mut longest) = (10_000 * size.min(2), 0u32, Duration::ZERO);
     let begun = Instant::now();
     std::thread::scope(|scope| {
@@ -182,7 +182,7 @@ fn related(f: &Field, _: usize) -> Effect {
     let (evil, safe, friend) = (f.pod("evil").host, f.pod("safe-1"), f.pod("friend"));
     let server = safe.netns.run(|| std::net::UdpSocket::bind((safe.host.v4, 9000))).unwrap().unwrap();
     let client = friend.netns.run(|| std::net::UdpSocket::bind((friend.host.v4, 9001))).unwrap().unwrap();
-    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    server.set_read_timeout(Some(TIMEOUT)).unwrap();
     client.send_to(b"hello", (safe.host.v4, 9000)).unwrap();
     server.recv(&mut [0; 8]).unwrap();
     server.send_to(b"hello", (friend.host.v4, 9001)).unwrap();

@@ -1,4 +1,4 @@
-//! Frames of a hostile Pod to Pods that are closed to it.
+//! Frames of a hostile Pod to Pods that policies isolate.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! The address of a Pod that is gone, with what was allowed to it.
+//! A new Pod with the address of a deleted one does not inherit its allowed connections.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The table of attempts and outcomes.
+//! The table of attacks and their effects.
 
 use std::time::Duration;
 

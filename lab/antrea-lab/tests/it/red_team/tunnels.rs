@@ -1,4 +1,4 @@
-//! Packets inside packets that only Nodes may send.
+//! Encapsulated packets from senders that are not Nodes.
 
 use std::net::{IpAddr, SocketAddr};
 

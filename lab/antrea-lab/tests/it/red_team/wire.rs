@@ -1,4 +1,4 @@
-//! Raw frames into a namespace's network, and all frames that come out of it.
+//! Sends and captures raw frames in a network namespace.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Every kind of Service, from everywhere, to endpoints everywhere: reached or not, and by whom, as Kubernetes says.
+//! Every kind of Service, client and endpoint location: reachability and the client address that the server sees.
 //!
 //! The table of it is in docs/services.md; `make codegen` writes it.
 
@@ -16,7 +16,7 @@ use super::oracle::{Backend, Client, Expected, Kind, expected, is_a_case};
 use super::probe::{Outcome, ask_all};
 use super::{TARGET, labelled_pod, place, service, set_ingress, teller};
 use crate::agent::network;
-use crate::lab::{Kube, Lab, PATIENCE};
+use crate::lab::{Kube, Lab, TIMEOUT};
 
 /// The table starts after this line.
 const MARK: &str = "<!-- From here on written by `make codegen`. -->\n";
@@ -32,7 +32,7 @@ fn name((backend, client, local): Wanted) -> String {
         Backend::PodOnNode3 => "pod-3",
         Backend::HostOfNode1 => "host-1",
         Backend::HostOfNode3 => "host-3",
-        Backend::Nobody => "nobody",
+        Backend::None => "missing",
         Backend::Itself if client == Client::PodOnNode1 => "client-1",
         Backend::Itself => "client-2",
     };
@@ -41,7 +41,7 @@ fn name((backend, client, local): Wanted) -> String {
 
 /// The number of a Service, for its external addresses.
 fn number(name: &str) -> u8 {
-    let names = ["pod-1", "pod-3", "host-1", "host-3", "nobody", "client-1", "client-2"];
+    let names = ["pod-1", "pod-3", "host-1", "host-3", "missing", "client-1", "client-2"];
     let index = names.iter().position(|other| name.starts_with(other)).unwrap();
     u8::try_from(10 + 2 * index).unwrap() + u8::from(name.ends_with("local"))
 }
@@ -160,14 +160,14 @@ fn of_node(expected: Expected, client: Client) -> Expected {
 struct Case {
     wanted: Wanted,
     kind: Kind,
-    /// Any of these.
+    /// Any of these outcomes is correct.
     expected: Vec<Expected>,
     targets: Vec<(bool, SocketAddr)>,
     seen: Vec<Expected>,
 }
 
 #[test]
-fn every_service_is_reached_from_everywhere_as_kubernetes_says() {
+fn every_kind_of_service_behaves_as_kubernetes_specifies() {
     let flows = ["ovs-ofctl", "-OOpenFlow15", "dump-flows", "br-int", "table=41"];
     let only = |kind, client, backend, local| vec![expected(kind, client, backend, local)];
     let table = judge_all("matrix", &[], &flows, only);
@@ -243,7 +243,7 @@ fn until_served(lab: &Lab, serves: &[&str]) {
     let last = external("client-2-local", false)[1].to_string();
     for node in ["node-1", "node-2", "node-3"] {
         let holds = || lab.node(node, serves).ok()?.contains(&last).then_some(());
-        until(format_args!("all Services on {node}"), PATIENCE, holds).unwrap();
+        until(format_args!("all Services on {node}"), TIMEOUT, holds).unwrap();
     }
 }
 

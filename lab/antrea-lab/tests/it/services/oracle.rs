@@ -1,11 +1,11 @@
-//! What Kubernetes says should happen, from its documentation and from what kube-proxy does.
+//! The expected behaviour of Services, from the documentation of Kubernetes and from kube-proxy.
 //!
 //! node-1 is the Node whose NodePorts are asked, and to which the outside sends what is for external addresses. A Node takes
 //! care of what its own Pods and it itself send to cluster IPs and external addresses.
 
 use std::fmt;
 
-/// What is asked.
+/// The kind of frontend that the client uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     ClusterIp,
@@ -14,7 +14,6 @@ pub(crate) enum Kind {
     ExternalIp,
 }
 
-/// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Client {
     PodOnNode1,
@@ -33,10 +32,10 @@ pub(crate) enum Backend {
     HostOfNode3,
     /// The client Pod itself.
     Itself,
-    Nobody,
+    None,
 }
 
-/// What comes of it, as far as anyone may rely on it.
+/// The outcome, as far as Kubernetes specifies it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Expected {
     /// The endpoint sees the client's own address.
@@ -91,7 +90,7 @@ impl Client {
 
 impl Backend {
     pub(crate) const ALL: [Self; 6] =
-        [Self::PodOnNode1, Self::PodOnNode3, Self::HostOfNode1, Self::HostOfNode3, Self::Itself, Self::Nobody];
+        [Self::PodOnNode1, Self::PodOnNode3, Self::HostOfNode1, Self::HostOfNode3, Self::Itself, Self::None];
 
     pub(crate) fn title(self) -> &'static str {
         match self {
@@ -100,7 +99,7 @@ impl Backend {
             Self::HostOfNode1 => "on node-1's network",
             Self::HostOfNode3 => "on node-3's network",
             Self::Itself => "the client itself",
-            Self::Nobody => "none",
+            Self::None => "none",
         }
     }
 
@@ -110,7 +109,7 @@ impl Backend {
             Self::PodOnNode1 | Self::HostOfNode1 => Some(1),
             Self::PodOnNode3 | Self::HostOfNode3 => Some(3),
             Self::Itself => client.node(),
-            Self::Nobody => None,
+            Self::None => None,
         }
     }
 
@@ -119,7 +118,7 @@ impl Backend {
     }
 }
 
-/// Whether there is such a case at all: nobody outside reaches cluster IPs, and only a Pod can be its own endpoint here.
+/// Whether the case exists: external clients cannot reach ClusterIPs, and only a Pod can be its own endpoint here.
 pub(crate) fn is_a_case(kind: Kind, client: Client, backend: Backend) -> bool {
     let reachable = kind != Kind::ClusterIp || client != Client::Outside;
     reachable && (backend != Backend::Itself || client.is_pod())
@@ -157,7 +156,7 @@ pub(crate) fn expected(kind: Kind, client: Client, backend: Backend, local: bool
     }
 }
 
-/// What kube-proxy may do: it hides clients' addresses more often, and the kernel tells only few a second that nobody is there.
+/// Additional outcomes that are correct for kube-proxy: it masquerades more often, and the kernel limits the rate of ICMP errors.
 pub(crate) fn by_kube_proxy(kind: Kind, client: Client, backend: Backend, local: bool) -> Vec<Expected> {
     let expected = expected(kind, client, backend, local);
     let from_pod_to_pod = client.is_pod() && matches!(backend, Backend::PodOnNode1 | Backend::PodOnNode3);

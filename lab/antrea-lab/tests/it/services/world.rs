@@ -1,4 +1,4 @@
-//! A lab with servers that tell who they are, and Services whose endpoints tests set.
+//! A lab with servers that return their port, and Services with endpoints that tests set.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -15,7 +15,7 @@ use testkit::wait::until;
 
 use super::{labelled_pod, service};
 use crate::agent::network;
-use crate::lab::{Kube, Lab, PATIENCE, pause};
+use crate::lab::{Kube, Lab, TIMEOUT, pause};
 
 /// How long an answer may take on a machine that is busy.
 const LATE: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Each tells its port to whoever asks: by TCP at once, and echoes what it is sent afterwards; by UDP before what it is sent.
+    /// Each server returns its port: over TCP after the connect, followed by an echo; over UDP before each echoed datagram.
     pub(super) fn start(netns: &Netns, address: IpAddr, count: u16) -> Self {
         let ports: Vec<u16> = (7000..7000 + count).collect();
         let stop = std::sync::Arc::new(AtomicBool::new(false));
@@ -82,7 +82,7 @@ impl Drop for Servers {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for listener in self.listeners.drain(..) {
-            // Whoever waits for connections learns that there will be none.
+            // Ends the thread that accepts connections.
             let _ = TcpStream::from(OwnedFd::from(listener)).shutdown(Shutdown::Both);
         }
     }
@@ -135,7 +135,7 @@ pub(super) fn ask(socket: &UdpSocket) -> std::io::Result<u16> {
 
 /// The server that a socket's datagrams get to; one that is lost is sent again.
 pub(super) fn answered_by(socket: &UdpSocket) -> u16 {
-    until("an answer to a datagram", PATIENCE, || ask(socket).ok()).unwrap()
+    until("an answer to a datagram", TIMEOUT, || ask(socket).ok()).unwrap()
 }
 
 pub(super) fn udp_socket(from: &Netns, to: SocketAddr) -> UdpSocket {
@@ -182,7 +182,7 @@ impl World {
             "TCP" => connect(&self.client, at).ok().map(drop),
             _ => ask(&udp_socket(&self.client, at)).ok().map(drop),
         };
-        until(format_args!("Service {name}"), PATIENCE, served).unwrap();
+        until(format_args!("Service {name}"), TIMEOUT, served).unwrap();
         at
     }
 
@@ -208,13 +208,13 @@ impl World {
     }
 
     pub(super) fn kill_agent(&self, node: &str) {
-        let pid = until("an agent", PATIENCE, || self.lab.pid(node, "antrea-agent")).unwrap();
+        let pid = until("an agent", TIMEOUT, || self.lab.pid(node, "antrea-agent")).unwrap();
         self.lab.node(node, &["kill", "-KILL", &pid.to_string()]).unwrap();
     }
 
     /// Waits until an agent is ready that was started after one was killed.
     pub(super) fn until_agent_is_back(&self, node: &str) {
         let ready = || self.lab.node(node, &["curl", "-sf", "http://127.0.0.1:10350/readyz"]).ok().map(drop);
-        until(format_args!("the agent of {node}"), PATIENCE, ready).unwrap();
+        until(format_args!("the agent of {node}"), TIMEOUT, ready).unwrap();
     }
 }
