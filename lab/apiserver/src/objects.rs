@@ -10,11 +10,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+mod apiregistration;
 mod apps;
 mod discovery;
 mod meta;
 mod rbac;
 mod service;
+pub(crate) use apiregistration::ApiService;
 pub(crate) use apps::{DaemonSet, Deployment, PodTemplate, ReplicaSet};
 pub(crate) use discovery::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice, Hints, ObjectReference, Target};
 pub(crate) use meta::{Condition, Metadata, Object, OwnerReference};
@@ -38,6 +40,7 @@ macro_rules! kinds {
 }
 
 kinds! {
+    ApiService: "apiregistration.k8s.io", "apiservices";
     ClusterRole: "rbac.authorization.k8s.io", "clusterroles";
     ClusterRoleBinding: "rbac.authorization.k8s.io", "clusterrolebindings";
     CustomResourceDefinition: "apiextensions.k8s.io", "customresourcedefinitions";
