@@ -62,7 +62,7 @@ pub(crate) fn read<T: DeserializeOwned + Default>(value: &Value) -> T {
 }
 
 /// Null is the same as missing.
-fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
+pub(crate) fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 

@@ -2,18 +2,18 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde_json::Value;
+use serde::Deserialize;
 
 use super::User;
 use crate::core::Core;
 use crate::objects::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, Subject};
-use crate::value::{at, text};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 const PLURALS: [&str; 4] = ["clusterrolebindings", "clusterroles", "rolebindings", "roles"];
 
 /// The attributes of a request that roles decide about.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
 pub(crate) struct Access {
     pub(crate) verb: String,
     pub(crate) group: String,
@@ -130,30 +130,6 @@ fn permits(rule: &PolicyRule, access: &Access) -> bool {
     any(&rule.api_groups, &access.group)
         && (any(&rule.resources, &resource) || (!access.subresource.is_empty() && rule.resources.contains(&any_of_sub)))
         && (rule.resource_names.is_empty() || rule.resource_names.contains(&access.name))
-}
-
-impl Access {
-    /// The attributes in the spec of an access review.
-    pub(super) fn of_review(spec: &Value) -> Self {
-        let path = at(spec, "nonResourceAttributes");
-        if !path.is_null() {
-            return Self {
-                verb: text(path, "verb").to_owned(),
-                path: text(path, "path").to_owned(),
-                ..Self::default()
-            };
-        }
-        let of = |key: &str| text(at(spec, "resourceAttributes"), key).to_owned();
-        Self {
-            verb: of("verb"),
-            group: of("group"),
-            resource: of("resource"),
-            subresource: of("subresource"),
-            namespace: of("namespace"),
-            name: of("name"),
-            path: String::new(),
-        }
-    }
 }
 
 #[cfg(test)]
