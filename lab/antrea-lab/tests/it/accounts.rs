@@ -49,7 +49,7 @@ pub(crate) fn a_kubelet_is_its_node_and_not_the_administrator(lab: &Lab) {
     is_refused(api.wait(secrets.list(&ListParams::default())));
     is_refused(api.wait(nodes.delete("node-1", &DeleteParams::default())));
     is_refused(api.wait(api.pods().create(&PostParams::default(), &Pod::default())));
-    // Nor can the Node find what the administrator shows.
+    // The administrator's credentials are not visible in the Node.
     let found =
         lab.node("node-1", &["find", lab.home.path().to_str().unwrap(), "-name", "kubeconfig", "-o", "-name", "*.key"]);
     assert_eq!(found.as_deref(), Ok(""));

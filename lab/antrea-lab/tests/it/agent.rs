@@ -26,7 +26,7 @@ static BUILT: LazyLock<()> = LazyLock::new(|| {
     assert!(status.success(), "antrea-agent and antrea-cni can't be built");
 });
 
-/// A lab whose Pods antrea-agent connects; there are none yet.
+/// Starts a lab with antrea-agent, without Pods.
 pub(crate) fn network(name: &'static str, nodes: u16, arguments: &[&str]) -> (Lab, Kube) {
     LazyLock::force(&BUILT);
     let lab = Lab::start_with(name, nodes, &[&["--network", "antrea"], arguments].concat());
@@ -96,7 +96,7 @@ fn wire(lab: &Lab, bridge: &str, to: &str) -> String {
         .unwrap();
         capture.join().unwrap()
     });
-    // Some packets have a second line for what is in them; the first begins with the time.
+    // tcpdump prints a second line for encapsulated packets; the first line begins with the time.
     let first = seen.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
     first.map(|line| format!("{line}\n")).collect()
 }
@@ -156,7 +156,7 @@ fn service_names_resolve_and_external_traffic_of_pods_has_the_address_of_their_n
     }
     let spec = json!({"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80, "nodePort": 30080}]});
     api.apply("v1", "Service", "web", json!({"spec": spec}));
-    // The whole way: the resolver asks the DNS at its Service's address, and the name leads to another one.
+    // End to end: the resolver uses the ClusterIP of the DNS, and curl the ClusterIP that the name resolves to.
     let ask = || {
         lab.exec("client", &["curl", "-sS", "--max-time", "2", "http://web.default.svc.cluster.local/hostname"]).ok()
     };

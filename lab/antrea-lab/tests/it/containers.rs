@@ -40,7 +40,7 @@ fn config_maps_and_the_account_are_files_and_variables() {
     let exec = |text: &str| lab.exec("configured", &["sh", "-c", text]);
     assert_eq!(exec("cat /etc/settings/colour; echo -$colour").unwrap(), "blue-blue\n");
     assert!(exec("echo x > /etc/settings/colour").is_err());
-    // The account that a Pod gets is good for the API, where it may do nothing but ask who it is.
+    // The token of a Pod is valid, but allows only a SelfSubjectReview.
     let ask = "curl -sS --max-time 5 --cacert $A/ca.crt -H \"Authorization: Bearer $(cat $A/token)\" \
                https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT/api/v1/namespaces/default/pods";
     let answer = exec(&format!("A=/var/run/secrets/kubernetes.io/serviceaccount; {ask}")).unwrap();

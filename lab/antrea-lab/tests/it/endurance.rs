@@ -16,16 +16,16 @@ use crate::streams::{Noticed, Stream, TICK};
 use crate::traces::{set_up, start_afresh, until_only_pods_have_any};
 
 const NODES: [&str; 2] = ["node-1", "node-2"];
-/// Who joins them for a while.
+/// The Node that joins and leaves.
 const VISITORS: [&str; 2] = ["node-3", "node-4"];
 /// How long an agent lives at most: some are killed as they start, some when they have long been at work.
 const LIFE: Duration = Duration::from_millis(1500);
 /// How many Pods come and go at a time.
 const CHURN: usize = 6;
-/// How soon a switch is to forward again after it was started.
+/// Maximum time until a restarted switch forwards packets.
 const BACK: Duration = Duration::from_secs(1);
 
-/// A number, unless the environment says otherwise.
+/// A number from an environment variable, or the default.
 pub(crate) fn times(variable: &str, otherwise: usize) -> usize {
     std::env::var(variable).map_or(otherwise, |value| value.parse().unwrap())
 }
@@ -112,7 +112,7 @@ pub(crate) fn kill(lab: &Lab, node: &str, name: &str) -> u32 {
     pid
 }
 
-/// Stops what runs beside a test when the test ends, however it ends: else its threads would be waited for in vain.
+/// Sets a stop flag on drop, also after a panic, so that the threads of a test end.
 pub(crate) struct Stops<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -153,7 +153,7 @@ fn agents_killed_at_any_moment_lose_no_packet_and_leak_nothing() {
     });
     println!("{kills} agents killed (seed {seed}), {made} Pods made, {joined} Nodes joined and left meanwhile");
 
-    // No Pod is half-made: those that are to be there are, and can be reached.
+    // No Pod is half-configured: all expected Pods exist and are reachable.
     let there = api.wait(api.pods().list(&kube::api::ListParams::default())).unwrap();
     for pod in there.items.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
         for address in api.until_ready(pod.metadata.name.as_deref().unwrap()) {

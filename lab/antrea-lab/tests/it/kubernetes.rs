@@ -49,7 +49,7 @@ fn agents_connect_pods_and_serve_services_of_the_real_kubernetes() {
             lab.exec("client", &["ping", "-n", "-c", "1", "-w", "10", &address]).unwrap();
         }
     }
-    // By its name, which the cluster's DNS knows; both its Pods answer, each on its own Node.
+    // By DNS name; both Pods answer, each on its own Node.
     for name in ["near", "far"] {
         until(format_args!("{name} answers for the Service"), TIMEOUT, || {
             (get("web").ok()?.trim() == name).then_some(())

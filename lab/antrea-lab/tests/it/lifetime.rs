@@ -50,7 +50,7 @@ fn spaces(pid: u32) -> impl Iterator<Item = String> {
 }
 
 impl Traces {
-    /// Waits until nothing of it is left: the kernel takes a moment to end what was killed.
+    /// Waits until nothing is left: the kernel removes namespaces of killed processes asynchronously.
     fn until_gone(&self, base: &Path) {
         let mut left = Vec::new();
         let gone = || {
@@ -61,7 +61,7 @@ impl Traces {
         waited.unwrap_or_else(|error| panic!("{error}: {left:?}"));
     }
 
-    /// What of it is still there.
+    /// The traces that are still there.
     fn left(&self, base: &Path) -> Vec<String> {
         let running = self.processes.iter().filter(|(pid, since)| start(*pid).as_ref() == Some(since));
         let named = running.map(|(pid, _)| {

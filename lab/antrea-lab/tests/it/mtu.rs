@@ -55,7 +55,7 @@ fn megabyte(from: &Netns, to: &Netns, address: &str) {
     });
 }
 
-/// Tries all sizes for wires of several sizes; `overhead` is what a tunnel adds to a packet.
+/// Tests all packet sizes with several MTUs of the underlay; `overhead` is the size of the tunnel headers.
 fn no_black_hole(name: &'static str, mode: &str, overhead: u32) {
     let (lab, api) = network(name, 3, &["--mode", mode]);
     for underlay in [1500, 9000, 1400] {

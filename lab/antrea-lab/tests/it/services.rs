@@ -47,7 +47,7 @@ pub(crate) fn place(lab: &Lab, name: &str) -> Netns {
     lab.underlay(name)
 }
 
-/// Gives a Service the addresses of a load balancer.
+/// Sets the load balancer addresses of a Service.
 pub(crate) fn set_ingress(api: &Kube, name: &str, addresses: &[IpAddr]) {
     let services: Api<Service> = Api::namespaced(api.client.clone(), "default");
     let ingress: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip, "ipMode": "VIP"})).collect();

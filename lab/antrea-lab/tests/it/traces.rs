@@ -9,10 +9,10 @@ use testkit::wait::until;
 
 use crate::lab::{Kube, Lab, TIMEOUT};
 
-/// Where addresses in use are written down in a Node.
+/// Directory of the allocated addresses in a Node.
 const IPAM: &str = "var/lib/cni/networks/antrea";
 
-/// Everything on a Node that belongs to a Pod: its addresses by who says so, and its devices likewise.
+/// Everything on a Node that belongs to a Pod: addresses and devices, by source.
 #[derive(PartialEq, Eq, Debug)]
 struct Traces {
     addresses: Vec<(&'static str, BTreeSet<String>)>,
@@ -55,7 +55,7 @@ impl Traces {
     }
 }
 
-/// The addresses of a Node's Pods, as Kubernetes knows them.
+/// The addresses of a Node's Pods in the Kubernetes API.
 fn addresses(api: &Kube, node: &str) -> BTreeSet<String> {
     let pods: Api<Pod> = Api::all(api.client.clone());
     let list = api.wait(pods.list(&kube::api::ListParams::default())).unwrap();
@@ -91,7 +91,7 @@ pub(crate) fn set_up(lab: &Lab, node: &str) -> Result<BTreeSet<String>, String> 
     Ok(text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect())
 }
 
-/// Removes all traces while the agent does not run, and starts the agent again.
+/// Removes flows, groups, routes and nftables rules while the agent is stopped, and restarts the agent.
 pub(crate) fn start_afresh(lab: &Lab, node: &str) {
     let agent = lab.pid(node, "antrea-agent").unwrap();
     let commands = format!(

@@ -95,7 +95,7 @@ pub(super) fn reached(from: &Netns, targets: &[Target]) -> BTreeSet<Target> {
         let mut events = events.into_iter();
         waiting.retain(|(target, socket)| {
             let Some(event) = events.next().flatten().filter(|event| !event.is_empty()) else { return true };
-            // An error, such as one that a Node tells, is no connection.
+            // An ICMP error counts as no connection.
             let error = getsockopt(socket, sockopt::SocketError).unwrap_or(1);
             if error == 0 && event.intersects(PollFlags::POLLIN | PollFlags::POLLOUT) {
                 reached.insert(*target);

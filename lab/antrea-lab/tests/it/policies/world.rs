@@ -136,7 +136,8 @@ impl World {
         expected
     }
 
-    /// Tries everything, until all is as documented; says how much is allowed, of how much. A Node reaches its own Pods in any case.
+    /// Tests all connections until they match the documentation. Returns the numbers of allowed and of all connections. A Node
+    /// always reaches its own Pods.
     pub(crate) fn agrees(&self, what: &str) -> (usize, usize) {
         let expected: BTreeMap<Name, BTreeMap<Target, bool>> =
             self.pods.keys().map(|from| (*from, self.expected(*from))).collect();
@@ -204,7 +205,7 @@ impl Kube {
         }
     }
 
-    /// Makes any object, or replaces what the test has made of it.
+    /// Creates or replaces an object of any kind.
     pub(crate) fn put(&self, namespace: &str, version: &str, kind: &str, name: &str, object: Value) {
         self.try_put(namespace, version, kind, name, object).unwrap();
     }

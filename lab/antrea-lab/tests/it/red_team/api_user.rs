@@ -15,7 +15,7 @@ use crate::lab::TIMEOUT;
 
 /// Addresses that a Node must not lose: the API, a controller, the router, another Node.
 const VITAL_ADDRESSES: [&str; 4] = ["192.168.1.2", "192.168.1.3", "192.168.1.1", "192.168.1.12"];
-/// An address that may well lead to a Service: when it does, so do those beside it.
+/// A harmless external address of the hostile Service: once it is served, the agent has processed the Service.
 const CANARY: &str = "192.0.2.50";
 /// How long an object may take to have an effect, good or bad.
 const EFFECT: Duration = Duration::from_millis(1000);
@@ -32,7 +32,7 @@ pub(super) const CATALOGUE: &[Attack] = &[
     Attack::steps("a Service with the API's and Nodes' addresses", ServiceCreator, external_ips),
 ];
 
-/// Which of the addresses that Nodes need are lost to the first.
+/// The vital addresses that the first Node cannot reach.
 fn lost(f: &Field) -> Vec<&'static str> {
     let reach = |to: &str| f.node("node-1", &format!("ping -n -c 1 -W 1 {to}")).is_ok();
     VITAL_ADDRESSES.into_iter().filter(|to| !reach(to)).collect()
@@ -47,7 +47,7 @@ const ROUTES: &str = "ip route; ip -6 route";
 /// The flows of the first Node.
 const FLOWS: &str = "ovs-ofctl -O OpenFlow15 dump-flows br-int";
 
-/// Waits for what an object does, which may be nothing: until what a command prints on the first Node has this text.
+/// Waits until the output of a command on the first Node contains this text; an object without effect is not an error.
 fn effect(f: &Field, command: &str, text: &str) {
     let _ = until("an effect", EFFECT, || f.node("node-1", command).ok()?.contains(text).then_some(()));
 }
@@ -79,7 +79,7 @@ fn external_ips(f: &Field, _: usize) -> Effect {
 fn services(f: &Field, _: usize) -> Effect {
     let ports = json!([{"port": 80, "nodePort": 30_555, "targetPort": 9}]);
     let service = |kind: &str| json!({"spec": {"type": "NodePort", "selector": {"kind": kind}, "ports": ports, "externalIPs": [CANARY]}});
-    // The same with open endpoints first, to know that the ways are there.
+    // The same with open endpoints first, to check that the frontends work.
     f.api.apply("v1", "Service", "ways", service("open"));
     let object = f.api.object("default", "v1", "Service", "ways").unwrap();
     let own: IpAddr = object["spec"]["clusterIP"].as_str().unwrap().parse().unwrap();

@@ -23,7 +23,7 @@ pub(super) const NEIGHBOUR: (Ipv4Addr, Ipv6Addr) =
 /// The port of allowed traffic.
 pub(super) const ALLOWED: u16 = 7;
 
-/// A Pod: its name, its Node, and what kind of Pod it is to policies.
+/// A Pod: name, Node, and value of the label that policies select.
 pub(super) type Planned = (&'static str, &'static str, &'static str);
 /// `safe` Pods are isolated but for `friend`; `open` ones are not isolated.
 const PODS: [Planned; 8] = [
@@ -115,7 +115,7 @@ impl Field {
         field
     }
 
-    /// Waits until the policy is in force, and what it allows is possible.
+    /// Waits until the policy is enforced and allowed connections work.
     fn settle(&self) {
         let (evil, friend) = (&self.pod("evil").netns, &self.pod("friend").netns);
         for safe in ["safe-1", "safe-2", "safe-3"] {
@@ -151,7 +151,7 @@ impl Field {
         closes && becomes(true)
     }
 
-    /// Whether a Node's agent says that it lives.
+    /// Whether `/livez` of a Node's agent succeeds.
     pub(super) fn agent_lives(&self, node: &str) -> bool {
         self.node(node, "curl -sf --max-time 3 http://127.0.0.1:10350/livez").is_ok()
     }
@@ -209,7 +209,7 @@ impl Field {
         self.pods.iter().filter(|(name, _)| name.starts_with("safe")).map(|(name, pod)| (*name, pod))
     }
 
-    /// Forgets what has come to Pods so far.
+    /// Discards the frames that Pods have received so far.
     pub(super) fn drain(&self) {
         self.pods.values().for_each(|pod| drop(pod.tap.frames()));
         self.neighbour_tap.frames();
@@ -243,7 +243,7 @@ impl Pod {
     }
 }
 
-/// The MAC in what `ip -j link show` prints.
+/// The MAC in the output of `ip -j link show`.
 pub(super) fn mac(text: &str) -> Mac {
     let links: Value = serde_json::from_str(text).unwrap();
     let bytes = links[0]["address"].as_str().unwrap().split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap());

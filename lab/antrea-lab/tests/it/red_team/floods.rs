@@ -14,9 +14,9 @@ use super::field::Field;
 use super::frames::SYN;
 use crate::lab::TIMEOUT;
 
-/// How many addresses a Pod may make the bridge learn.
+/// Maximum number of MACs that the bridge learns from a Pod.
 const LEARNED_MACS: usize = 64;
-/// How many flows all clients together may make a sticky Service learn.
+/// Maximum number of learned flows of a Service with session affinity.
 const LEARNED_FLOWS: usize = 2048;
 /// Connections that the Node has room for during the flood of them.
 const ROOM: usize = 16_000;
@@ -36,7 +36,7 @@ pub(super) const CATALOGUE: &[Attack] = &[
     Attack::steps("connections to a closed Pod, by sockets", Pod, closed),
 ];
 
-/// Sends frames at a rate that a Node can handle: what is tested is what they do, not that there are many.
+/// Sends frames at a rate that a Node can handle: the test is about their effect, not about overload.
 fn flood(f: &Field, count: usize, mut frame: impl FnMut(usize) -> Shot) {
     let begun = Instant::now();
     for n in 0..count {
@@ -54,7 +54,7 @@ fn flood(f: &Field, count: usize, mut frame: impl FnMut(usize) -> Shot) {
 fn poisoned(f: &Field, _: usize) -> Effect {
     let (evil, open) = (f.pod("evil").host, f.pod("open-1"));
     let from_node = || f.node("node-1", &format!("ping -n -c 1 -W 1 {}", open.host.v4)).is_ok();
-    // What was learned before is not asked for again.
+    // Known neighbors are not resolved again.
     let forget = || f.node("node-1", "ip neigh flush dev antrea-gw0; ovs-appctl fdb/flush br-int");
     forget().unwrap();
     until("the Node reaches its Pod", TIMEOUT, || from_node().then_some(())).unwrap();
@@ -140,7 +140,7 @@ fn connections(f: &Field, size: usize) -> Effect {
     Effect::new(count, forbidden, format!("{failed} of {tried} new connections of others failed"))
 }
 
-/// A Service without endpoints refuses; one Pod has very much refused, another is to be refused at once.
+/// A Service without endpoints rejects connections; while one Pod floods it, another must be rejected at once.
 fn refusals(f: &Field, size: usize) -> Effect {
     f.api.apply("v1", "Service", "empty", json!({"spec": {"selector": {"kind": "empty"}, "ports": [{"port": 80}]}}));
     let service = f.api.object("default", "v1", "Service", "empty").unwrap();

@@ -63,10 +63,10 @@ fn keep_asking(socket: &UdpSocket, endpoint: u16, stop: &AtomicBool) -> Result<u
     Ok(answers)
 }
 
-/// What clients of a Service see while something happens to it.
+/// Results of the clients of a Service during a disruption.
 struct Used {
     new: Connections,
-    /// What came of each that was to stay.
+    /// Result of each long-lived connection.
     stayed: Vec<Result<usize, String>>,
 }
 

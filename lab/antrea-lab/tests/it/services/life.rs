@@ -60,7 +60,7 @@ fn connections_are_balanced_and_session_affinity_keeps_the_endpoint() {
     // Another Service still has it, which is no reason to keep it.
     world.remove("sticky", kept);
     let by = || connect(&world.client, sticky).unwrap().0;
-    // The switch counts packets late, and learns as it counts: one that went to the old endpoint may be the last for a moment.
+    // The switch learns with a delay, when it updates statistics: a packet to the old endpoint may be learned last.
     let moved = || Some(by()).filter(|now| *now != kept && (0..20).all(|_| by() == *now));
     let now = until("another endpoint, for good", TIMEOUT, moved).unwrap();
     world.set("sticky", "TCP", &[kept]);
@@ -136,7 +136,7 @@ fn a_client_that_connects_before_the_service_exists_is_served_afterwards() {
             early.join().unwrap().unwrap()
         });
         assert_eq!(got, 7000);
-        // The Node may lead it there, too, by a detour on which it has the Node's address.
+        // The Node may also forward it, with the address of the Node as the source.
         !tracked().contains(&format!("reply=(src={},", at.ip()))
     };
     // A packet that is sent again just before the first is forgotten takes the detour.

@@ -1,7 +1,7 @@
 //! The expected behaviour of Services, from the documentation of Kubernetes and from kube-proxy.
 //!
-//! node-1 is the Node whose NodePorts are asked, and to which the outside sends what is for external addresses. A Node takes
-//! care of what its own Pods and it itself send to cluster IPs and external addresses.
+//! Clients use the node ports of node-1, which is also the next hop of the outside for external addresses. Connections of Pods
+//! and Nodes to ClusterIPs and external addresses are handled by their own Node.
 
 use std::fmt;
 
@@ -124,7 +124,7 @@ pub(crate) fn is_a_case(kind: Kind, client: Client, backend: Backend) -> bool {
     reachable && (backend != Backend::Itself || client.is_pod())
 }
 
-/// What should happen. With `local`, the policy is Local, and otherwise Cluster.
+/// The expected outcome. With `local`, the traffic policy is Local, otherwise Cluster.
 pub(crate) fn expected(kind: Kind, client: Client, backend: Backend, local: bool) -> Expected {
     let Some(backend_node) = backend.node(client) else { return Expected::Refused };
     // The Node that chooses the endpoint.
@@ -133,7 +133,7 @@ pub(crate) fn expected(kind: Kind, client: Client, backend: Backend, local: bool
         _ => client.node().unwrap_or(1),
     };
     let is_external = kind != Kind::ClusterIp;
-    // Policy Local of external addresses does not bind who is on the Node that chooses.
+    // externalTrafficPolicy Local does not apply to clients on the Node that selects the endpoint.
     let short_cut = is_external && client.node() == Some(entry);
     if local && backend_node != entry && !short_cut {
         return Expected::Dropped;
@@ -141,7 +141,7 @@ pub(crate) fn expected(kind: Kind, client: Client, backend: Backend, local: bool
     if backend == Backend::Itself && client.node() == Some(entry) {
         return Expected::Hairpin;
     }
-    // What a Pod sends to another Node leaves as its own Node.
+    // Connections of a Pod to another Node have the source address of its own Node.
     let comes_as_client = client.node() == Some(entry) || !client.is_pod();
     // Antrea's way to an endpoint on the choosing Node's own network leads through the switch and back, so that the host must
     // not see its clients' addresses: there policy Local loses them, which Kubernetes does not want.
@@ -150,7 +150,7 @@ pub(crate) fn expected(kind: Kind, client: Client, backend: Backend, local: bool
     match client.node() {
         _ if masqueraded => Expected::Node(entry),
         Some(node) if !comes_as_client => Expected::Node(node),
-        // So does what it sends to the network of another Node, or of its own: Pods' addresses are for Pods.
+        // The same for connections to the network of another Node or its own: Pod addresses are used between Pods only.
         Some(node) if client.is_pod() && backend.is_on_host() && backend_node != node => Expected::Node(node),
         _ => Expected::Client,
     }
@@ -163,7 +163,7 @@ pub(crate) fn by_kube_proxy(kind: Kind, client: Client, backend: Backend, local:
     match expected {
         Expected::Refused => vec![Expected::Refused, Expected::Dropped],
         Expected::Dropped => vec![Expected::Dropped],
-        // That is what policy Local is for.
+        // Policy Local keeps the client address.
         _ if local && client == Client::Outside => vec![Expected::Client],
         _ if kind == Kind::ClusterIp && from_pod_to_pod => vec![expected],
         _ => [Expected::Client, Expected::Hairpin].into_iter().chain((1..=3).map(Expected::Node)).collect(),

@@ -22,7 +22,7 @@ const LATE: Duration = Duration::from_secs(5);
 /// How long an answer to a datagram is waited for before one asks again.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// A number, unless the environment says otherwise.
+/// A number from an environment variable, or the default.
 pub(super) fn times(variable: &str, otherwise: usize) -> usize {
     std::env::var(variable).map_or(otherwise, |value| value.parse().unwrap())
 }
@@ -105,7 +105,7 @@ pub(super) fn connect(from: &Netns, to: SocketAddr) -> std::io::Result<(u16, Tcp
     connect_within(from, to, LATE)
 }
 
-/// The same for who does not expect it to work.
+/// Like [`connect`], with another timeout for the handshake.
 pub(super) fn connect_within(from: &Netns, to: SocketAddr, time: Duration) -> std::io::Result<(u16, TcpStream)> {
     let connect = || -> std::io::Result<(u16, TcpStream)> {
         let mut stream = TcpStream::connect_timeout(&to, time)?;
@@ -150,7 +150,7 @@ pub(super) fn udp_socket_at(from: &Netns, port: u16, to: SocketAddr) -> UdpSocke
     socket
 }
 
-/// A lab with a client on node-1 and servers on node-2, and Services without selectors whose endpoints tests set.
+/// A lab with a client on node-1 and servers on node-2, and Services without selectors.
 pub(super) struct World {
     pub(super) lab: Lab,
     pub(super) api: Kube,
@@ -171,7 +171,7 @@ impl World {
         Self { lab, api, client, servers }
     }
 
-    /// Makes a Service with the first so many servers, and waits until it is served; where.
+    /// Creates a Service with the first `servers` servers, and waits until it works. Returns its address.
     pub(super) fn service(&self, name: &str, protocol: &str, mut spec: Value, servers: usize) -> SocketAddr {
         spec["ports"] = json!([{"port": 80, "protocol": protocol}]);
         self.api.apply("v1", "Service", name, json!({"spec": spec}));
@@ -190,7 +190,7 @@ impl World {
         Api::namespaced(self.api.client.clone(), "default")
     }
 
-    /// Gives a Service these servers, too.
+    /// Writes the EndpointSlices of a Service for these servers.
     pub(super) fn set(&self, name: &str, protocol: &str, ports: &[u16]) {
         self.servers.slices(name, protocol, ports).iter().for_each(|slice| self.put(slice));
     }
