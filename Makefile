@@ -49,7 +49,7 @@ format: ## Format the sources
 codegen: ## Write generated files: code from .proto, tables of configuration keys and Services
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p api --test it codegen
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-agent -p antrea-controller the_documentation_has_every_key
-	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-lab --test it every_service_is_reached
+	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-lab --test it every_kind_of_service_behaves
 
 .PHONY: language-budget
 language-budget: ## Lower the counts of words that CONTRIBUTING.md advises against

@@ -115,7 +115,7 @@ enum Problem {
 }
 
 impl Bridge {
-    /// Applies one difference.
+    /// Applies a difference to the bridge or to one port.
     async fn apply(&mut self, change: Change) -> Result<Subject, Problem> {
         let Reconciler { spec, database, engine, ports, .. } = &self.of;
         match &change.subject {

@@ -117,7 +117,7 @@ mod tests {
 
     use policy::Event;
     use serde_json::json;
-    use testkit::wait::{PATIENCE, until};
+    use testkit::wait::{TIMEOUT, until};
     use types::network_policy::NetworkPolicy;
 
     use super::*;
@@ -172,11 +172,11 @@ mod tests {
         }
         engine.send(Event::PolicyGone(gone)).await;
         let is_taken = || engine.counters.policies.load(Ordering::Relaxed) == 3 && warnings.capacity() == MAX_PENDING;
-        until("the warnings are pending", PATIENCE, || is_taken().then_some(())).unwrap();
+        until("the warnings are pending", TIMEOUT, || is_taken().then_some(())).unwrap();
         let written = || server.local().list("v1", "events", "default", "").unwrap().0;
         assert_eq!(written().len(), 0);
         leading.send_replace(true);
-        let events = until("an Event", PATIENCE, || Some(written()).filter(|it| !it.is_empty())).unwrap();
+        let events = until("an Event", TIMEOUT, || Some(written()).filter(|it| !it.is_empty())).unwrap();
         assert_eq!(events.len(), 1);
         assert_eq!(events[0]["involvedObject"]["name"], "invalid");
         assert!(events[0]["message"].as_str().unwrap().contains("nonsense"), "{}", events[0]["message"]);

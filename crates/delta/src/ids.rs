@@ -57,7 +57,7 @@ pub struct Exhausted {
 
 impl<K: StableKey + Ord + Clone> Ids<K> {
     /// Assigns ids of a range. Fingerprints have 1 to 64 bits, as many as fit into a cookie; keys with the same fingerprint
-    /// cannot be told apart after a restart.
+    /// cannot be distinguished after a restart.
     pub fn new(range: RangeInclusive<u32>, fingerprint_bits: u32) -> Self {
         let fingerprint = u64::MAX >> 64u32.saturating_sub(fingerprint_bits).min(63);
         Self { range, fingerprint, ids: BTreeMap::new(), keys: BTreeMap::new(), adopted: BTreeMap::new() }

@@ -34,61 +34,61 @@ pub enum UnixctlError {
     /// The daemon has no pidfile: it does not run, or elsewhere.
     #[error("{daemon} does not run in {}", run_dir.display())]
     NotRunning {
-        /// The daemon.
+        /// Name of the daemon, such as `ovs-vswitchd`.
         daemon: String,
         /// Where its pidfile should be.
         run_dir: PathBuf,
         /// What is wrong with the pidfile.
         source: io::Error,
     },
-    /// The socket failed.
+    /// Connecting, writing or reading failed.
     #[error("{command} at {}: {source}", socket.display())]
     Io {
-        /// The command.
+        /// Name of the unixctl command.
         command: String,
-        /// The daemon's socket.
+        /// Path of the daemon's control socket.
         socket: PathBuf,
-        /// What failed.
+        /// The error of the socket.
         source: io::Error,
     },
     /// The daemon did not answer in time.
     #[error("{command} at {}: no answer within {timeout:?}", socket.display())]
     TimedOut {
-        /// The command.
+        /// Name of the unixctl command.
         command: String,
-        /// The daemon's socket.
+        /// Path of the daemon's control socket.
         socket: PathBuf,
-        /// How long it had.
+        /// The timeout of the request.
         timeout: Duration,
     },
-    /// The daemon does not know the command, or could not carry it out.
+    /// The daemon does not know the command, or could not execute it.
     #[error("{command}: {message}")]
     Refused {
-        /// The command.
+        /// Name of the unixctl command.
         command: String,
-        /// What the daemon said.
+        /// Error message of the daemon.
         message: String,
     },
     /// The answer is not JSON.
     #[error("{command}: {source}")]
     Frame {
-        /// The command.
+        /// Name of the unixctl command.
         command: String,
-        /// What is wrong with it.
+        /// The error of the JSON parser.
         source: FrameError,
     },
     /// The answer is not a JSON-RPC response.
     #[error("{command}: {source}")]
     Decode {
-        /// The command.
+        /// Name of the unixctl command.
         command: String,
-        /// What is wrong with it.
+        /// The part that is missing or has another type.
         source: DecodeError,
     },
-    /// The text of the answer is not of the form that is known.
+    /// The text of the answer has an unknown format.
     #[error("{command}: cannot read {line:?}")]
     Unreadable {
-        /// The command.
+        /// Name of the unixctl command.
         command: String,
         /// The line that is not understood.
         line: String,
@@ -158,7 +158,7 @@ impl Control {
         Ok(Self::new(find_socket(run_dir, "ovs-vswitchd")?, timeout))
     }
 
-    /// Calls any command.
+    /// Calls any unixctl command, and returns its text.
     pub async fn call(&self, command: &str, args: &[&str]) -> Result<String, UnixctlError> {
         call(&self.socket, command, args, self.timeout).await
     }

@@ -78,7 +78,7 @@ pub enum Direction {
 /// A CIDR with exceptions.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 pub struct IpBlock {
-    /// The included addresses.
+    /// Addresses that the block includes.
     pub cidr: IpNet,
     /// The excluded addresses within `cidr`.
     pub except: Vec<IpNet>,
@@ -93,7 +93,7 @@ impl From<IpAddr> for IpBlock {
 /// Destination ports of a protocol.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 pub struct Ports {
-    /// The transport protocol.
+    /// The transport protocol of the ports.
     pub protocol: Protocol,
     /// First and last port; `None` means all ports.
     pub range: Option<(u16, u16)>,
@@ -111,11 +111,11 @@ pub struct Peers {
 /// Ports of a rule.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Service {
-    /// Ports by number.
+    /// A range of port numbers, or all.
     Ports(Ports),
     /// A named port of the destination Pod: the Pod that the policy applies to for ingress, the peer for egress.
     Named {
-        /// The transport protocol.
+        /// The transport protocol of the named port.
         protocol: Protocol,
         /// The port name in the Pod spec.
         name: String,
@@ -248,7 +248,7 @@ pub struct Report {
     pub policy: ObjectName,
     /// The uid of the NetworkPolicy.
     pub uid: String,
-    /// The reported generation.
+    /// Generation of the NetworkPolicy that the report is about.
     pub generation: i64,
     /// Why the policy is not enforced; `None` if it is.
     pub problem: Option<String>,

@@ -1,8 +1,7 @@
-//! The connectivity of a lab: who reaches whom, tried with real packets.
+//! The connectivity of a lab, tested with real packets.
 //!
-//! Everything that can ask is a source: the Pods, a Node, and the client outside. Everything that can be asked is a target:
-//! Pods at their ports, Services, and the server outside. Each source gets all targets at once and tries them in its own
-//! network.
+//! Sources are the Pods, a Node, and the client outside. Targets are Pods at their ports, Services, and the server outside.
+//! Each source probes all targets at once, from its own network namespace.
 
 pub(crate) mod matrix;
 pub(crate) mod svg;

@@ -1,4 +1,4 @@
-//! The Kubernetes API, as a client.
+//! A client of the Kubernetes API.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,23 +10,23 @@ use kube::discovery::Scope;
 use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
 
-/// A client with what a kubeconfig says; no connection is made yet.
+/// A client from a kubeconfig. It connects with the first request.
 pub(crate) async fn connect(kubeconfig: &Path) -> Result<kube::Client> {
     let what = || format!("the kubeconfig {}", kubeconfig.display());
     let read = Kubeconfig::read_from(kubeconfig).with_context(what)?;
     let mut config =
         kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.with_context(what)?;
-    // The machine's proxies lead out of it.
+    // Proxies of the host cannot reach the lab.
     config.proxy_url = None;
     kube::Client::try_from(config).with_context(what)
 }
 
-/// The objects of one kind, as a watch tells of them.
+/// A local copy of all objects of one kind, updated by a watch.
 pub(crate) struct Mirror<K> {
-    /// By namespace and name.
+    /// Objects by namespace and name.
     pub(crate) objects: BTreeMap<(String, String), K>,
     listed: BTreeMap<(String, String), K>,
-    /// Whether all are there that the API had when the watch began.
+    /// Whether the initial sync is complete.
     pub(crate) synced: bool,
 }
 
@@ -37,8 +37,8 @@ impl<K> Default for Mirror<K> {
 }
 
 impl<K: kube::ResourceExt> Mirror<K> {
-    /// Takes in what a watch says.
-    pub(crate) fn take(&mut self, event: Result<Option<Event<K>>, watcher::Error>) {
+    /// Applies an event of the watch.
+    pub(crate) fn apply(&mut self, event: Result<Option<Event<K>>, watcher::Error>) {
         let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
         match event {
             Ok(Some(Event::Init)) => self.listed.clear(),
@@ -50,15 +50,15 @@ impl<K: kube::ResourceExt> Mirror<K> {
             Ok(Some(Event::Apply(object))) => drop(self.objects.insert(key(&object), object)),
             Ok(Some(Event::Delete(object))) => drop(self.objects.remove(&key(&object))),
             Ok(None) => {}
-            // The watch begins anew by itself, after a pause.
-            Err(error) => tracing::warn!("the watch of {}: {error}", std::any::type_name::<K>()),
+            // The watcher lists and watches again after a pause.
+            Err(error) => tracing::warn!("watch of {}: {error}", std::any::type_name::<K>()),
         }
     }
 }
 
-/// Brings about what the documents of a YAML text say, as far as their kinds are wanted.
+/// Applies the objects of a YAML text whose kind is wanted.
 pub(crate) async fn apply(client: &kube::Client, yaml: &str, wanted: impl Fn(&str) -> bool) -> Result<()> {
-    let objects: Vec<Value> = serde_saphyr::from_multiple(yaml).context("the manifest is no YAML")?;
+    let objects: Vec<Value> = serde_saphyr::from_multiple(yaml).context("the manifest is not valid YAML")?;
     for object in objects.into_iter().filter(|object| !object.is_null()) {
         let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (kind, name) = (word(&object["kind"]), word(&object["metadata"]["name"]));

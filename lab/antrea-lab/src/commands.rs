@@ -1,4 +1,4 @@
-//! What people ask of a lab.
+//! The commands of the program.
 
 pub(crate) mod check;
 pub(crate) mod demo;
@@ -13,12 +13,12 @@ pub(crate) mod up;
 
 use std::io::Write;
 
-/// Prints a line. A reader that has seen enough is no failure.
+/// Prints a line. A closed pipe is not an error.
 pub(crate) fn say(text: impl AsRef<str>) {
     let _ = writeln!(std::io::stdout(), "{}", text.as_ref());
 }
 
-/// How to call this program for a lab, as it was called this time.
+/// The command line for a command of this lab, with the program as it was called.
 pub(crate) fn call(command: &str, lab: &str) -> String {
     let me = std::env::args().next().unwrap_or_else(|| "antrea-lab".to_owned());
     let name = if lab == "lab" { String::new() } else { format!(" --name {lab}") };

@@ -1,9 +1,8 @@
-//! A container: a process that makes namespaces, a root file system and a first process in them, and runs a command there.
+//! A container: namespaces, a root file system, and a command that runs in them.
 //!
-//! Three processes. The *keeper* is the kubelet's child; it reports, passes signals on, and ends as the command ends. The
-//! *first* process of the container waits for orphans, as a first process must, and passes signals on, so that a command
-//! that does not expect to be the first process ends when it is told to. The command is the third. When any of them dies,
-//! so do those below it.
+//! Three processes. The *monitor* is the kubelet's child; it reports the start, forwards signals, and exits with the exit code
+//! of the command. The *init* process of the container reaps orphans and forwards signals, so that SIGTERM also ends commands
+//! that are not written to run as PID 1. The command is the third. When one of them dies, the kernel kills those below it.
 
 use std::ffi::CString;
 use std::fs::{self, OpenOptions};
@@ -23,27 +22,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::mounts::{bind, enter, mount_at, overlay, private_mounts, program, read_only};
 
-/// Tells the keeper to kill the container.
+/// Signal to the monitor: kill the container.
 pub(crate) const KILL: Signal = Signal::SIGUSR1;
 
-/// What to run, and in what surroundings.
+/// The command of a container, its environment and its file system.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Spec {
     pub(crate) command: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) directory: Option<String>,
     pub(crate) hostname: String,
-    /// The Pod's network; without one, the Node's.
+    /// Path of the Pod's network namespace; `None` for the Node's network.
     pub(crate) netns: Option<PathBuf>,
     /// The file system below the container's own layer.
     pub(crate) lower: PathBuf,
-    /// Where the container's own layer is kept.
+    /// Directory of the container's own layer.
     pub(crate) layers: PathBuf,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) log: PathBuf,
 }
 
-/// A file or directory of the Node, shown in a container.
+/// A file or directory of the Node that is mounted in a container.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Mount {
     pub(crate) from: PathBuf,
@@ -51,27 +50,27 @@ pub(crate) struct Mount {
     pub(crate) read_only: bool,
 }
 
-/// What the keeper tells the kubelet, once.
+/// The message of the monitor to the kubelet after the start.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Report {
-    /// The command runs; the first process of the container, as the Node numbers it.
+    /// The command runs. Contains the PID of the init process in the PID namespace of the Node.
     Started(u32),
-    /// It does not, and why.
+    /// The command could not be started, with the reason.
     Failed(String),
 }
 
-/// Runs the container that standard input describes. Gives the exit code of its command.
+/// Runs the container that standard input describes. Returns the exit code of its command.
 pub(crate) fn run() -> Result<i32> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text)?;
-    let spec: Spec = serde_json::from_str(&text).context("cannot read what to run")?;
+    let spec: Spec = serde_json::from_str(&text).context("cannot parse the container spec on standard input")?;
     let report = |report: &Report| {
         let line = serde_json::to_string(report).unwrap_or_default();
-        // Nobody may be left to listen.
+        // The kubelet may have ended.
         let _ = writeln!(std::io::stdout(), "{line}");
     };
-    match keep(&spec, |pid| report(&Report::Started(pid))) {
+    match monitor(&spec, |pid| report(&Report::Started(pid))) {
         Ok(code) => Ok(code),
         Err(error) => {
             report(&Report::Failed(format!("{error:#}")));
@@ -80,7 +79,7 @@ pub(crate) fn run() -> Result<i32> {
     }
 }
 
-fn keep(spec: &Spec, started: impl FnOnce(u32)) -> Result<i32> {
+fn monitor(spec: &Spec, started: impl FnOnce(u32)) -> Result<i32> {
     let log = OpenOptions::new().create(true).append(true).open(&spec.log);
     let log: OwnedFd = log.with_context(|| format!("cannot write {}", spec.log.display()))?.into();
     if let Some(netns) = &spec.netns {
@@ -89,23 +88,23 @@ fn keep(spec: &Spec, started: impl FnOnce(u32)) -> Result<i32> {
     }
     let spaces = CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC;
     unshare(spaces).context("cannot make namespaces")?;
-    // Signals are taken one by one, when we are ready for them.
+    // Blocked signals are received one by one with sigwait.
     let signals = signals();
     signals.thread_block()?;
-    // It closes when the command is executed.
-    let (news, tell) = pipe2(OFlag::O_CLOEXEC)?;
+    // exec closes the pipe, which reports success.
+    let (errors, report_to) = pipe2(OFlag::O_CLOEXEC)?;
     #[expect(unsafe_code, reason = "this process has one thread, so the child may do anything")]
     match unsafe { fork() }? {
         ForkResult::Child => {
             set_pdeathsig(Signal::SIGKILL)?;
-            drop(news);
-            let code = first(spec, &log, tell);
+            drop(errors);
+            let code = init(spec, &log, report_to);
             std::process::exit(code)
         }
         ForkResult::Parent { child } => {
-            drop(tell);
+            drop(report_to);
             let mut failure = String::new();
-            fs::File::from(news).read_to_string(&mut failure)?;
+            fs::File::from(errors).read_to_string(&mut failure)?;
             if failure.is_empty() {
                 started(child.as_raw().cast_unsigned());
             } else {
@@ -117,7 +116,7 @@ fn keep(spec: &Spec, started: impl FnOnce(u32)) -> Result<i32> {
     }
 }
 
-/// Passes signals on until the child has ended; waits for all others too. Gives the child's exit code.
+/// Forwards signals until the child has ended, and reaps all other children. Returns the child's exit code.
 fn relay(signals: &SigSet, child: Pid) -> Result<i32> {
     loop {
         match signals.wait()? {
@@ -145,22 +144,22 @@ fn signals() -> SigSet {
     signals
 }
 
-/// The first process of the container. Closing `tell` says that the command runs; what is written to it, why not.
-fn first(spec: &Spec, log: &OwnedFd, tell: OwnedFd) -> i32 {
-    let started = build_root(spec).and_then(|()| start(spec, log, &tell));
+/// The init process of the container. It writes an error to `report_to`, or closes it when the command runs.
+fn init(spec: &Spec, log: &OwnedFd, report_to: OwnedFd) -> i32 {
+    let started = build_root(spec).and_then(|()| start(spec, log, &report_to));
     match started {
         Ok(command) => {
-            drop(tell);
+            drop(report_to);
             relay(&signals(), command).unwrap_or(128)
         }
         Err(error) => {
-            let _ = fs::File::from(tell).write_all(format!("{error:#}").as_bytes());
+            let _ = fs::File::from(report_to).write_all(format!("{error:#}").as_bytes());
             128
         }
     }
 }
 
-fn start(spec: &Spec, log: &OwnedFd, tell: &OwnedFd) -> Result<Pid> {
+fn start(spec: &Spec, log: &OwnedFd, report_to: &OwnedFd) -> Result<Pid> {
     sethostname(&spec.hostname)?;
     let directory = spec.directory.as_deref().unwrap_or("/");
     let words = |texts: &[String]| -> Result<Vec<CString>> {
@@ -180,7 +179,7 @@ fn start(spec: &Spec, log: &OwnedFd, tell: &OwnedFd) -> Result<Pid> {
                 dup2_stdout(log)?;
                 dup2_stderr(log)?;
                 chdir(directory).with_context(|| format!("cannot use the directory {directory}"))?;
-                #[expect(unsafe_code, reason = "the default is no handler of ours; Rust's programs ignore this signal")]
+                #[expect(unsafe_code, reason = "resets the handler to the default; Rust programs ignore this signal")]
                 unsafe {
                     signal(Signal::SIGPIPE, SigHandler::SigDfl)?;
                 }
@@ -190,7 +189,7 @@ fn start(spec: &Spec, log: &OwnedFd, tell: &OwnedFd) -> Result<Pid> {
             let Err(error) = failed;
             let text = format!("cannot run {:?}: {error:#}", spec.command);
             let _ = write(log, format!("{text}\n").as_bytes());
-            let _ = write(tell, text.as_bytes());
+            let _ = write(report_to, text.as_bytes());
             std::process::exit(127)
         }
     }
@@ -228,7 +227,7 @@ fn build_root(spec: &Spec) -> Result<()> {
 }
 
 fn show(mount: &Mount, root: &Path) -> Result<()> {
-    // On Debian, /var/run is a link to /run, which would lead out of the new root.
+    // On Debian, /var/run is a link to /run, which is outside of the new root.
     let to = mount.to.strip_prefix("/var/run/").map_or_else(|| mount.to.clone(), |rest| format!("/run/{rest}"));
     let to = root.join(to.trim_start_matches('/'));
     if mount.from.is_dir() {
@@ -237,7 +236,7 @@ fn show(mount: &Mount, root: &Path) -> Result<()> {
         if let Some(parent) = to.parent() {
             fs::create_dir_all(parent)?;
         }
-        // A link may lead out of the new root as well.
+        // Another link may point outside of the new root as well.
         if to.symlink_metadata().is_ok_and(|file| file.is_symlink()) {
             fs::remove_file(&to)?;
         }

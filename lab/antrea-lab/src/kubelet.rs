@@ -1,16 +1,16 @@
-//! A small kubelet: brings about what the Pods that are bound to its Node ask for.
+//! A small kubelet: runs the Pods that are bound to its Node.
 //!
-//! One task watches the Pods and has a task for each; that one is the only owner of what it knows of its Pod.
+//! One task watches the Pods and starts a worker for each; the worker is the only owner of the state of its Pod.
 
 mod cni;
+mod container_env;
 mod image;
-mod life;
+mod lifecycle;
 mod pod;
 mod probes;
 mod run;
 mod sandbox;
 mod status;
-mod surroundings;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,21 +29,21 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::node::daemon::Pauses;
+use crate::node::daemon::Backoff;
 use crate::plan::{self, Network, Node, Plan};
 use crate::state::Home;
 
-/// How often a Node says that it is alive; after four times that, the real control plane takes it for dead.
+/// Interval of the Node's heartbeat; after four missed ones, the real control plane marks the Node as not ready.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// How long the API may take to come.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long to wait for the API at the start.
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What all Pods of the Node have in common.
+/// The context that all Pods of the Node share.
 pub(crate) struct Context {
     pub(crate) client: kube::Client,
     pub(crate) node: Node,
     pub(crate) home: Home,
-    /// The userspace datapath of Open vSwitch takes a checksum that the kernel left out for a wrong one.
+    /// Whether Pods compute checksums: the userspace datapath of Open vSwitch takes a missing checksum for an invalid one.
     pub(crate) checksums: bool,
 }
 
@@ -53,27 +53,27 @@ pub(crate) struct Kubelet {
 }
 
 impl Kubelet {
-    /// Connects to the API, and makes the Node known there; it is not ready yet.
+    /// Connects to the API, and creates the Node object, which is not ready yet.
     pub(crate) async fn register(home: &Home, plan: &Plan, node: &Node) -> Result<Self> {
         let client = crate::client::connect(&home.kubelet_kubeconfig(&node.name)).await?;
         let checksums = plan.network == Network::Antrea;
         let context = Arc::new(Context { client, node: node.clone(), home: home.clone(), checksums });
-        let (deadline, mut pauses) = (Instant::now() + PATIENCE, Pauses::default());
+        let (deadline, mut backoff) = (Instant::now() + REGISTER_TIMEOUT, Backoff::default());
         while let Err(error) = context.register().await {
             if Instant::now() > deadline {
                 return Err(error.context(format!("cannot register {}", node.name)));
             }
-            tokio::time::sleep_until(Instant::now() + pauses.next()).await;
+            tokio::time::sleep_until(Instant::now() + backoff.next()).await;
         }
         Ok(Self { context })
     }
 
-    /// Says that the Node is ready for Pods.
+    /// Marks the Node as ready for Pods.
     pub(crate) async fn ready(&self) -> Result<()> {
         self.context.set_ready(true, "KubeletReady", "the network is up").await
     }
 
-    /// Runs Pods, for ever.
+    /// Runs Pods until the watch ends with an error.
     pub(crate) async fn run(self) -> Result<()> {
         let api: Api<core::Pod> = Api::all(self.context.client.clone());
         let mine = watcher::Config::default().fields(&format!("spec.nodeName={}", self.context.node.name));
@@ -97,7 +97,7 @@ impl Kubelet {
                         lost.iter().for_each(|uid| pods.gone(uid));
                     }
                     Ok(None) => anyhow::bail!("the watch of Pods has ended"),
-                    Err(error) => tracing::warn!("the watch of Pods: {error}"),
+                    Err(error) => tracing::warn!("watch of Pods: {error}"),
                 },
                 Some(uid) = ends.recv() => drop(pods.workers.remove(&uid)),
                 _ = heartbeat.tick() => {
@@ -109,17 +109,17 @@ impl Kubelet {
     }
 }
 
-/// What the API says of a Pod.
+/// The state of a Pod object in the API.
 #[derive(Clone, Debug)]
-pub(crate) enum Seen {
-    There(Box<core::Pod>),
-    /// Nobody waits for its end any more.
-    Gone,
+pub(crate) enum PodObject {
+    Present(Box<core::Pod>),
+    /// The object was deleted.
+    Deleted,
 }
 
 struct Pods {
     context: Arc<Context>,
-    workers: BTreeMap<String, watch::Sender<Seen>>,
+    workers: BTreeMap<String, watch::Sender<PodObject>>,
     ended: mpsc::UnboundedSender<String>,
 }
 
@@ -127,10 +127,10 @@ impl Pods {
     fn update(&mut self, pod: core::Pod) {
         let uid = uid(&pod);
         if let Some(worker) = self.workers.get(&uid) {
-            worker.send_replace(Seen::There(Box::new(pod)));
+            worker.send_replace(PodObject::Present(Box::new(pod)));
             return;
         }
-        let (sender, receiver) = watch::channel(Seen::There(Box::new(pod.clone())));
+        let (sender, receiver) = watch::channel(PodObject::Present(Box::new(pod.clone())));
         let (context, ended) = (self.context.clone(), self.ended.clone());
         self.workers.insert(uid.clone(), sender);
         tokio::spawn(async move {
@@ -141,7 +141,7 @@ impl Pods {
 
     fn gone(&mut self, uid: &str) {
         if let Some(worker) = self.workers.get(uid) {
-            worker.send_replace(Seen::Gone);
+            worker.send_replace(PodObject::Deleted);
         }
     }
 }
@@ -185,7 +185,7 @@ impl Context {
         });
         let params = PatchParams::apply("kubelet").force();
         if let Err(error) = leases.patch(name, &params, &Patch::Apply(&lease)).await {
-            tracing::warn!("the Node's lease was not renewed: {error}");
+            tracing::warn!("cannot renew the lease of the Node: {error}");
         }
     }
 
@@ -217,22 +217,22 @@ impl Context {
         patched.map(drop).context("cannot write the Node's status")
     }
 
-    /// The addresses of the Node, the preferred one first.
+    /// Addresses of the Node, IPv4 first.
     pub(crate) fn addresses(&self) -> Vec<String> {
         vec![self.node.ipv4.to_string(), self.node.ipv6.to_string()]
     }
 
-    /// Where the Pod's files are that are seen from outside.
+    /// Directory of the files of a Pod in the directory of the lab.
     pub(crate) fn directory(&self, namespace: &str, pod: &str) -> PathBuf {
         self.home.pod(&self.node.name, namespace, pod)
     }
 
-    /// Where Pods reach the Kubernetes API.
+    /// Host and port of the Kubernetes API for Pods.
     pub(crate) fn api(&self) -> (String, String) {
         (plan::API.to_string(), plan::API_PORT.to_string())
     }
 
-    /// Writes an event about a Pod; whoever can't be told misses nothing that the status does not say.
+    /// Writes an event about a Pod. Errors are only logged, because the status contains the same information.
     pub(crate) async fn event(&self, pod: &core::Pod, kind: &str, reason: &str, message: &str) {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
         let events: Api<core::Event> = Api::namespaced(self.client.clone(), namespace);
@@ -261,7 +261,7 @@ impl Context {
             ..core::Event::default()
         };
         if let Err(error) = events.create(&PostParams::default(), &event).await {
-            tracing::warn!("an event was not written: {error}");
+            tracing::warn!("cannot write an event: {error}");
         }
     }
 }

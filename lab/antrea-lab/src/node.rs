@@ -1,4 +1,4 @@
-//! A Node: what its operating system, its kubelet and its network do, all inside the Node's namespaces.
+//! A Node: its operating system, kubelet and network, all inside the Node's namespaces.
 
 pub(crate) mod daemon;
 pub(crate) mod init;
@@ -8,21 +8,20 @@ mod plans;
 mod switch;
 
 use anyhow::{Context, Result};
+use testkit::netns::sysctls;
 
 use crate::kubelet;
 use crate::plan::Network;
-use crate::progress::{News, step};
+use crate::progress::{Progress, step};
 use crate::state::Home;
-use crate::system::sysctls;
 
-/// Brings the Node up and runs its kubelet, for ever. Runs in the Node's namespaces, as a child of its first process.
+/// Starts the Node and runs its kubelet. Runs in the Node's namespaces, as a child of its init process.
 pub(crate) async fn run(home: Home, name: &str) -> Result<()> {
-    let told = boot(&home, name).await;
-    if let Err(error) = &told {
-        News::Failed(format!("{error:#}")).tell();
+    let booted = boot(&home, name).await;
+    if let Err(error) = &booted {
+        Progress::Failed(format!("{error:#}")).print();
     }
-    let kubelet = told?;
-    kubelet.run().await
+    booted?.run().await
 }
 
 async fn boot(home: &Home, name: &str) -> Result<kubelet::Kubelet> {
@@ -36,7 +35,7 @@ async fn boot(home: &Home, name: &str) -> Result<kubelet::Kubelet> {
         ("net.ipv4.conf.default.rp_filter", "0"),
     ])?;
     if plan.network == Network::Bridge {
-        // Its plugin waits for the detection of duplicate addresses, in vain: there are none.
+        // The bridge plugin waits for duplicate address detection, which is not needed here.
         sysctls(&[("net.ipv6.conf.default.accept_dad", "0")])?;
     }
     let directory = home.node(name);
@@ -47,6 +46,6 @@ async fn boot(home: &Home, name: &str) -> Result<kubelet::Kubelet> {
     tokio::spawn(plans::follow(node.clone(), plan.clone(), plans));
     kubelet.ready().await.context("the Kubernetes API")?;
     step(format!("{name}: ready, at {} and {}", node.ipv4, node.ipv6));
-    News::Ready.tell();
+    Progress::Ready.print();
     Ok(kubelet)
 }

@@ -1,7 +1,7 @@
-//! What a lab consists of: names, addresses and choices. Pure; everything else follows from it.
+//! The plan of a lab: names, addresses and options. Pure data, from which the supervisor builds the lab.
 //!
-//! Every lab has the same addresses. That is no conflict: they exist in the lab's own namespaces only, and nothing connects
-//! those with the host or with another lab.
+//! All labs have the same addresses. They do not conflict: they exist only in the lab's own namespaces, which have no
+//! connection to the host or to other labs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,40 +9,40 @@ use clap::ValueEnum;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
-/// More Nodes than anyone has started on one machine; the addresses would last for some more.
-pub(crate) const MOST_NODES: u16 = 200;
-/// As many controllers as there are addresses for them.
-pub(crate) const MOST_CONTROLLERS: u16 = 5;
-/// Where the Kubernetes API is, as the Nodes see it.
-pub(crate) const API: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 2);
-/// The port of the Kubernetes API, as the Nodes see it.
-pub(crate) const API_PORT: u16 = 6443;
-/// The client and server that is outside of the cluster.
-pub(crate) const OUTSIDE: (Ipv4Addr, Ipv6Addr) =
+/// Maximum number of Nodes, which the address plan limits to about 240.
+pub(crate) const MAX_NODES: u16 = 200;
+/// Maximum number of controllers: the addresses between the API's and the first Node's.
+pub(crate) const MAX_CONTROLLERS: u16 = 5;
+/// Address of the Kubernetes API for Nodes and Pods.
+pub const API: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 2);
+/// Port of the Kubernetes API for Nodes and Pods.
+pub const API_PORT: u16 = 6443;
+/// Addresses of the host outside of the cluster, which is a client and a server.
+pub const OUTSIDE: (Ipv4Addr, Ipv6Addr) =
     (Ipv4Addr::new(203, 0, 113, 10), Ipv6Addr::new(0x2001, 0xdb8, 0x113, 0, 0, 0, 0, 10));
-/// All Pods' addresses are from these.
-pub(crate) const POD_NETS: [&str; 2] = ["10.10.0.0/16", "fd00:10:10::/48"];
-/// All Services' addresses are from these.
-pub(crate) const SERVICE_NETS: [&str; 2] = ["10.96.0.0/16", "fd00:10:96::/112"];
-/// The address of the cluster's DNS.
+/// Ranges of the addresses of all Pods, one per family.
+pub const POD_NETS: [&str; 2] = ["10.10.0.0/16", "fd00:10:10::/48"];
+/// Ranges of the ClusterIPs, one per family.
+pub const SERVICE_NETS: [&str; 2] = ["10.96.0.0/16", "fd00:10:96::/112"];
+/// ClusterIP of the cluster's DNS server.
 pub(crate) const DNS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
-/// The domain of the cluster's names.
+/// DNS domain of the cluster.
 pub(crate) const DOMAIN: &str = "cluster.local";
 
-/// How Pods' packets travel between Nodes.
+/// How packets between Pods on different Nodes are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
-    /// In a tunnel
+    /// Through a tunnel between the Nodes
     Encap,
-    /// As they are; the router knows the Pods' networks
+    /// Without a tunnel; the router has routes to the Pod CIDRs
     #[value(name = "noencap")]
     NoEncap,
-    /// As they are within a subnet, in a tunnel between subnets
+    /// Without a tunnel within a subnet, through a tunnel between subnets
     Hybrid,
 }
 
-/// The protocol of the tunnels.
+/// Tunnel protocol between Nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Tunnel {
@@ -51,39 +51,39 @@ pub(crate) enum Tunnel {
     Gre,
 }
 
-/// Who serves the Kubernetes API.
+/// The implementation of the Kubernetes API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kubernetes {
-    /// The small API server in the lab's own process
+    /// The small API server inside the supervisor
     Embedded,
     /// etcd, kube-apiserver, kube-controller-manager and kube-scheduler, as `make kubernetes` builds them
     Real,
 }
 
-/// Who connects the Pods.
+/// The network plugin of the Pods.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Network {
     /// antrea-agent and antrea-cni, from the directory of antrea-lab
     Antrea,
-    /// Debian's `bridge` plugin and static routes: Pods reach each other, and there are no Services
+    /// Debian's `bridge` CNI plugin and static routes, without Services
     Bridge,
 }
 
-/// Who leads to Services.
+/// The implementation of Services.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Services {
-    /// antrea-agent, from everywhere
+    /// antrea-agent, for all clients
     Antrea,
-    /// antrea-agent from Pods, kube-proxy from Nodes and the outside
+    /// antrea-agent for clients in Pods, kube-proxy for Nodes and external clients
     Both,
-    /// kube-proxy, from everywhere; `make kubernetes` builds it
+    /// kube-proxy, for all clients; `make kubernetes` builds it
     KubeProxy,
 }
 
-/// What was asked for.
+/// The plan of one lab, from the options of `antrea-lab up`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) name: String,
@@ -92,12 +92,12 @@ pub(crate) struct Plan {
     pub(crate) kubernetes: Kubernetes,
     pub(crate) network: Network,
     pub(crate) services: Services,
-    /// How many controllers.
+    /// Number of antrea-controller replicas.
     pub(crate) controllers: u16,
     pub(crate) nodes: Vec<Node>,
 }
 
-/// A Node, as it is planned.
+/// Name and addresses of one Node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Node {
     pub(crate) name: String,
@@ -107,21 +107,21 @@ pub(crate) struct Node {
     pub(crate) pod_cidrs: [IpNet; 2],
 }
 
-/// A wire that the router connects with the others.
+/// A subnet of the underlay: a bridge that is connected to the router.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(crate) enum Segment {
     /// The subnet of most Nodes, and of the Kubernetes API.
     A,
     /// The subnet of every third Node.
     B,
-    /// The world.
+    /// The subnet of the host outside of the cluster.
     Outside,
 }
 
 impl Segment {
     pub(crate) const ALL: [Self; 3] = [Self::A, Self::B, Self::Outside];
 
-    /// The bridge that is this wire, and the router's interface on it.
+    /// Name of the bridge, and of the router's interface on it.
     pub(crate) fn bridge(self) -> &'static str {
         match self {
             Self::A => "br-a",
@@ -147,14 +147,14 @@ impl Segment {
         }
     }
 
-    /// The router's addresses on this wire.
+    /// The router's addresses in this subnet.
     pub(crate) fn router(self) -> (Ipv4Addr, Ipv6Addr) {
         (self.ipv4(1), self.ipv6(1))
     }
 }
 
 impl Plan {
-    /// A lab with so many Nodes.
+    /// A plan with `nodes` Nodes, at most [`MAX_NODES`].
     pub(crate) fn new(
         name: &str,
         nodes: u16,
@@ -163,34 +163,34 @@ impl Plan {
         kubernetes: Kubernetes,
         network: Network,
     ) -> Self {
-        let nodes = (1..=nodes.min(MOST_NODES)).filter_map(Node::new).collect();
+        let nodes = (1..=nodes.min(MAX_NODES)).filter_map(Node::new).collect();
         let controllers = u16::from(network == Network::Antrea);
         let services = Services::Antrea;
         Self { name: name.to_owned(), mode, tunnel, kubernetes, network, services, controllers, nodes }
     }
 
-    /// The Node of that name.
+    /// The Node called `name`, if it exists.
     pub(crate) fn node(&self, name: &str) -> Option<&Node> {
         self.nodes.iter().find(|node| node.name == name)
     }
 
-    /// All Nodes but that one.
+    /// All Nodes except `node`.
     pub(crate) fn peers<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Node> {
         self.nodes.iter().filter(move |peer| peer.name != node.name)
     }
 
-    /// All Nodes but that one that are in its subnet.
+    /// All other Nodes in the subnet of `node`.
     pub(crate) fn near<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Node> {
         self.peers(node).filter(|peer| peer.segment == node.segment)
     }
 
-    /// A Node that could join: the first whose number nobody has.
-    pub(crate) fn another(&self) -> Option<Node> {
-        (1..=MOST_NODES).filter_map(Node::new).find(|node| self.node(&node.name).is_none())
+    /// The next Node to join: the lowest unused number. `None` if the lab is full.
+    pub(crate) fn next_node(&self) -> Option<Node> {
+        (1..=MAX_NODES).filter_map(Node::new).find(|node| self.node(&node.name).is_none())
     }
 
-    /// Whether the router knows where the Pods are.
-    pub(crate) fn router_knows_pods(&self) -> bool {
+    /// Whether the router needs routes to the Pod CIDRs.
+    pub(crate) fn routes_pod_cidrs(&self) -> bool {
         self.network == Network::Bridge || self.mode == Mode::NoEncap
     }
 
@@ -199,17 +199,17 @@ impl Plan {
         self.network == Network::Antrea && self.services != Services::Antrea
     }
 
-    /// Whether Nodes can end tunnels.
+    /// Whether Nodes may use tunnels.
     pub(crate) fn tunnels(&self) -> bool {
         self.mode != Mode::NoEncap
     }
 }
 
 impl Node {
-    /// The Node with that number, from 1; nothing if there can't be so many.
+    /// The Node with this number, counted from 1; `None` if the number is too high.
     fn new(number: u16) -> Option<Self> {
         let host = u8::try_from(number).ok()?.checked_add(10)?;
-        // With two Nodes there is one subnet; with three, Hybrid mode has something of both.
+        // Three Nodes are in two subnets, so that hybrid mode uses both routes and tunnels.
         let segment = if number.is_multiple_of(3) { Segment::B } else { Segment::A };
         let octet = u8::try_from(number).ok()?;
         let v4 = Ipv4Net::new(Ipv4Addr::new(10, 10, octet, 0), 24).ok()?;
@@ -223,7 +223,7 @@ impl Node {
         })
     }
 
-    /// The address of its family as one of this Node's.
+    /// The Node's address in the family of `net`.
     pub(crate) fn address_for(&self, net: &IpNet) -> IpAddr {
         match net {
             IpNet::V4(_) => self.ipv4.into(),
@@ -232,17 +232,17 @@ impl Node {
     }
 }
 
-/// The MAC address of the interface with that address: so everybody knows everybody's.
+/// The MAC of the underlay interface with this address. It is derived, so that switches need no ARP.
 pub(crate) fn mac(address: Ipv4Addr) -> String {
     let [a, b, c, d] = address.octets();
     format!("0a:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
 }
 
-/// Why a lab can't be called that.
-pub(crate) fn wrong_name(name: &str) -> Option<String> {
+/// The error for an invalid lab name; `None` if the name is valid.
+pub(crate) fn invalid_name(name: &str) -> Option<String> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let good = !name.is_empty() && name.len() <= 40 && !name.starts_with('-') && name.chars().all(fits);
-    (!good).then(|| format!("a lab can't be called {name:?}: use up to 40 small letters, digits and hyphens"))
+    (!good).then(|| format!("invalid lab name {name:?}: use up to 40 lower-case letters, digits and hyphens"))
 }
 
 #[cfg(test)]
@@ -256,9 +256,9 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_lab_has_no_address_twice_and_all_are_where_they_belong() {
-        let plan = plan(MOST_NODES);
-        assert_eq!(plan.nodes.len(), usize::from(MOST_NODES));
+    fn addresses_of_the_largest_lab_are_unique_and_in_their_ranges() {
+        let plan = plan(MAX_NODES);
+        assert_eq!(plan.nodes.len(), usize::from(MAX_NODES));
         let mut seen = BTreeSet::from([IpAddr::from(API), OUTSIDE.0.into(), OUTSIDE.1.into()]);
         for (v4, v6) in Segment::ALL.map(Segment::router) {
             assert!(seen.insert(v4.into()) && seen.insert(v6.into()));
@@ -282,19 +282,19 @@ mod tests {
     }
 
     #[test]
-    fn who_joins_takes_the_first_place_that_is_free() {
+    fn a_joining_node_gets_the_lowest_free_number() {
         let mut plan = plan(3);
-        assert_eq!(plan.another().unwrap().name, "node-4");
+        assert_eq!(plan.next_node().unwrap().name, "node-4");
         let left = plan.nodes.remove(1);
-        assert_eq!(plan.another(), Some(left));
-        assert_eq!(self::plan(MOST_NODES).another(), None);
+        assert_eq!(plan.next_node(), Some(left));
+        assert_eq!(self::plan(MAX_NODES).next_node(), None);
     }
 
     #[test]
-    fn a_name_that_is_no_directory_is_refused_with_what_would_do() {
-        assert_eq!(wrong_name("two-labs-2"), None);
+    fn an_invalid_lab_name_is_an_error_with_the_allowed_characters() {
+        assert_eq!(invalid_name("two-labs-2"), None);
         for name in ["", "../x", "A", "a b", "-a", &"a".repeat(41)] {
-            assert!(wrong_name(name).is_some_and(|why| why.contains("small letters")), "{name}");
+            assert!(invalid_name(name).is_some_and(|why| why.contains("lower-case letters")), "{name}");
         }
     }
 }

@@ -1,38 +1,38 @@
-//! What is happening, told line by line from a Node to the supervisor, and from there to whoever waits.
+//! Progress messages: a Node prints them for the supervisor, the supervisor for `up` and `join`, as lines of JSON.
 
 use std::io::Write;
 
 use serde::{Deserialize, Serialize};
 
-/// A line of news.
+/// A progress message, one line of JSON.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum News {
-    /// Something was done, or is waited for.
+pub(crate) enum Progress {
+    /// A step that is done or in progress.
     Step(String),
-    /// Everything is up.
+    /// The Node or the lab is ready.
     Ready,
-    /// It will not come up: why.
+    /// The start failed, with the reason.
     Failed(String),
 }
 
-impl News {
-    /// Writes a line to standard output. Nobody may be listening any more, which is nobody's failure.
-    pub(crate) fn tell(&self) {
+impl Progress {
+    /// Prints the message. A closed pipe is not an error.
+    pub(crate) fn print(&self) {
         if let Ok(line) = serde_json::to_string(self) {
             let _ = writeln!(std::io::stdout(), "{line}");
         }
     }
 
-    /// What a line says.
+    /// Parses a line; text that is not JSON is a step.
     pub(crate) fn read(line: &str) -> Self {
         serde_json::from_str(line).unwrap_or_else(|_| Self::Step(line.to_owned()))
     }
 }
 
-/// Tells a step.
+/// Logs and prints a step.
 pub(crate) fn step(what: impl Into<String>) {
     let what = what.into();
     tracing::info!("{what}");
-    News::Step(what).tell();
+    Progress::Step(what).print();
 }

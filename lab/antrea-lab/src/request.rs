@@ -1,13 +1,13 @@
-//! What can be asked of a lab that runs, line by line through a socket in its directory.
+//! Requests to the supervisor of a running lab: lines of JSON on a socket in its directory.
 
 use serde::{Deserialize, Serialize};
 
-/// A change that somebody wants.
+/// A change of the Nodes of a lab.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Wish {
-    /// One more Node.
+pub(crate) enum Change {
+    /// Add the next Node.
     Join,
-    /// That Node is to leave.
+    /// Remove the Node with this name.
     Leave(String),
 }

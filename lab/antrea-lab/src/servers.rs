@@ -1,4 +1,4 @@
-//! What runs in Pods without an image: small servers for tests and demonstrations, and the cluster's DNS.
+//! Servers that Pods run without an image: HTTP and UDP servers for tests and demonstrations, and the cluster's DNS server.
 
 pub(crate) mod dns;
 pub(crate) mod http;
@@ -8,16 +8,16 @@ mod zone;
 use anyhow::Result;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Serves until it is told to end.
-pub(crate) async fn until_told<T>(work: impl Future<Output = Result<T>>) -> Result<()> {
-    let mut told = signal(SignalKind::terminate())?;
+/// Runs `work` until SIGTERM.
+pub(crate) async fn until_terminated<T>(work: impl Future<Output = Result<T>>) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
         result = work => result.map(drop),
-        _ = told.recv() => Ok(()),
+        _ = terminate.recv() => Ok(()),
     }
 }
 
-/// The name of the machine, which is the Pod's.
+/// Host name, which is the name of the Pod.
 fn hostname() -> String {
     nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }

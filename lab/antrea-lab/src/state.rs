@@ -1,7 +1,7 @@
-//! The directory of a lab: who runs it, and where its files are.
+//! The directory of a lab: the state of its supervisor, and the paths of its files.
 //!
-//! A lab is alive when the process that is written down runs, and is the one that was written down: it has the same start
-//! time. Whatever ends that process ends all others of the lab, so a directory without it is all that is left of a lab.
+//! A lab is alive while a process with the recorded id and start time runs. All other processes of the lab end with that
+//! one, so the directory is the only thing that a crashed lab leaves.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,69 +15,71 @@ use serde::{Deserialize, Serialize};
 use crate::plan::Plan;
 
 /// How long the kernel may take to end the processes of a Node.
-const PATIENCE: Duration = Duration::from_secs(10);
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the supervisor writes down about itself.
+/// State of a lab, which its supervisor writes to `lab.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Lab {
+pub struct Lab {
     pub(crate) plan: Plan,
     /// The supervisor's process id.
-    pub(crate) pid: u32,
-    /// When the supervisor started, in ticks since the machine did.
+    pub pid: u32,
+    /// Start time of the supervisor, in clock ticks since boot.
     pub(crate) started: u64,
-    /// The namespaces that are no Nodes: their names, and paths that lead into them.
-    pub(crate) namespaces: Vec<(String, PathBuf)>,
-    /// Whether everything is up.
-    pub(crate) ready: bool,
+    /// Network namespaces of the underlay (router, outside, ...): names and paths.
+    pub namespaces: Vec<(String, PathBuf)>,
+    /// Whether all Nodes are ready.
+    pub ready: bool,
 }
 
-/// The directory of a lab.
+/// The directory of one lab, and the paths below it.
 #[derive(Clone, Debug)]
-pub(crate) struct Home(PathBuf);
+pub struct Home(PathBuf);
 
 impl Home {
-    /// The directory of the lab of that name, whether it is there or not.
+    /// The directory of the lab `name`, which need not exist.
     pub(crate) fn of(name: &str) -> Self {
-        // For tests, and for those who have no /run.
+        // For tests, and for machines without /run.
         let base = std::env::var_os("ANTREA_LAB_DIR").map_or_else(|| PathBuf::from("/run/antrea-lab"), PathBuf::from);
         Self(base.join(name))
     }
 
-    pub(crate) fn at(path: PathBuf) -> Self {
+    /// The lab whose directory is `path`.
+    pub fn at(path: PathBuf) -> Self {
         Self(path)
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Path of the lab's directory.
+    pub fn path(&self) -> &Path {
         &self.0
     }
 
     /// The administrator's kubeconfig, for use on the host.
-    pub(crate) fn kubeconfig(&self) -> PathBuf {
+    pub fn kubeconfig(&self) -> PathBuf {
         self.0.join("kubeconfig")
     }
 
-    /// The kubeconfig of a Node's kubelet.
-    pub(crate) fn kubelet_kubeconfig(&self, node: &str) -> PathBuf {
+    /// The kubeconfig of a Node's kubelet, for use inside the Node.
+    pub fn kubelet_kubeconfig(&self, node: &str) -> PathBuf {
         self.node(node).join("kubelet.kubeconfig")
     }
 
-    /// The programs that Nodes run.
+    /// Directory of the programs that Nodes run.
     pub(crate) fn programs(&self) -> PathBuf {
         self.0.join("bin")
     }
 
-    /// Where the supervisor takes requests.
+    /// Unix socket on which the supervisor accepts requests.
     pub(crate) fn socket(&self) -> PathBuf {
         self.0.join("supervisor.sock")
     }
 
-    /// The kubeconfig of a program with an account, on a Node.
-    pub(crate) fn kubeconfig_of(&self, account: &str, node: &str) -> PathBuf {
+    /// The kubeconfig of a program that runs on a Node with this ServiceAccount.
+    pub fn kubeconfig_of(&self, account: &str, node: &str) -> PathBuf {
         self.node(node).join(format!("{account}.kubeconfig"))
     }
 
-    /// The token that it shows.
-    pub(crate) fn token_of(&self, account: &str, node: &str) -> PathBuf {
+    /// The token of that ServiceAccount on a Node.
+    pub fn token_of(&self, account: &str, node: &str) -> PathBuf {
         self.node(node).join(format!("{account}.token"))
     }
 
@@ -85,38 +87,38 @@ impl Home {
         self.0.join("supervisor.log")
     }
 
-    /// The files of a Node; they have the same path in the Node.
-    pub(crate) fn node(&self, node: &str) -> PathBuf {
+    /// Directory of a Node's files; it has the same path inside the Node.
+    pub fn node(&self, node: &str) -> PathBuf {
         self.0.join("nodes").join(node)
     }
 
-    /// Writes down who is the Node's first process.
+    /// Records the Node's init process.
     pub(crate) fn write_node_pid(&self, node: &str, pid: u32) -> Result<()> {
-        let started = started(pid).context("the Node's first process has ended")?;
+        let started = start_time(pid).context("the init process of the Node has ended")?;
         write_whole(&self.node(node).join("init.pid"), format!("{pid} {started}").as_bytes())
     }
 
-    /// The Node's first process; nothing if it does not run.
-    pub(crate) fn node_pid(&self, node: &str) -> Option<u32> {
+    /// Process id of the Node's init process; `None` if it does not run.
+    pub fn node_pid(&self, node: &str) -> Option<u32> {
         let text = fs::read_to_string(self.node(node).join("init.pid")).ok()?;
         let (pid, since) = text.split_once(' ')?;
         let (pid, since) = (pid.parse().ok()?, since.parse().ok()?);
-        (started(pid) == Some(since)).then_some(pid)
+        (start_time(pid) == Some(since)).then_some(pid)
     }
 
-    /// The first processes of all Nodes that run.
+    /// Init processes of all running Nodes.
     pub(crate) fn node_pids(&self) -> Vec<u32> {
         let nodes = fs::read_dir(self.0.join("nodes")).into_iter().flatten();
         nodes.filter_map(|node| self.node_pid(node.ok()?.file_name().to_str()?)).collect()
     }
 
-    /// The files of a Pod on a Node.
-    pub(crate) fn pod(&self, node: &str, namespace: &str, pod: &str) -> PathBuf {
+    /// Directory of the files of a Pod on a Node.
+    pub fn pod(&self, node: &str, namespace: &str, pod: &str) -> PathBuf {
         self.node(node).join("pods").join(namespace).join(pod)
     }
 
-    /// What the supervisor has written down; nothing if there is no lab.
-    pub(crate) fn read(&self) -> Result<Option<Lab>> {
+    /// The recorded state; `None` if there is no lab.
+    pub fn read(&self) -> Result<Option<Lab>> {
         let path = self.0.join("lab.json");
         let text = match fs::read(&path) {
             Ok(text) => text,
@@ -127,22 +129,22 @@ impl Home {
         lab.map(Some).with_context(|| format!("{} is damaged: `antrea-lab down` removes it", path.display()))
     }
 
-    /// Writes it down, whole or not at all.
+    /// Records the state; readers see the old or the new one.
     pub(crate) fn write(&self, lab: &Lab) -> Result<()> {
         write_whole(&self.0.join("lab.json"), &serde_json::to_vec_pretty(lab)?)
     }
 
-    /// The lab, which must be there and alive.
+    /// The state of a running lab; an error says how to start one.
     pub(crate) fn alive(&self) -> Result<Lab> {
         let name = self.0.file_name().unwrap_or_default().to_string_lossy().into_owned();
         match self.read()? {
             Some(lab) if lab.is_alive() => Ok(lab),
-            Some(_) => bail!("the lab `{name}` has crashed: `antrea-lab up --name {name}` starts it anew"),
+            Some(_) => bail!("the lab `{name}` has crashed: `antrea-lab up --name {name}` starts it again"),
             None => bail!("there is no lab `{name}`: `antrea-lab up --name {name}` starts it"),
         }
     }
 
-    /// Removes what a lab that is not alive has left. Tells whether there was anything.
+    /// Removes the directory and remaining processes of a lab that is not alive. Returns whether there were any.
     pub(crate) fn remove(&self) -> Result<bool> {
         self.end_nodes();
         match fs::remove_dir_all(&self.0) {
@@ -158,20 +160,20 @@ impl Home {
 }
 
 impl Home {
-    /// Kills the first process of every Node, which takes all others of it along, and waits until they are gone.
+    /// Kills the init process of every Node, which ends all its processes, and waits for their end.
     pub(crate) fn end_nodes(&self) {
         end(|| self.node_pids());
     }
 
-    /// The same for one Node.
+    /// Like [`Home::end_nodes`], for one Node.
     pub(crate) fn end_node(&self, node: &str) {
         end(|| self.node_pid(node).into_iter().collect());
     }
 }
 
-/// Kills processes until none is left, or patience.
+/// Kills processes until none is left, or until the timeout.
 fn end(left: impl Fn() -> Vec<u32>) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + KILL_TIMEOUT;
     loop {
         let left = left();
         if left.is_empty() || Instant::now() > deadline {
@@ -186,16 +188,16 @@ fn end(left: impl Fn() -> Vec<u32>) {
 }
 
 impl Lab {
-    /// Whether the process that is written down still runs.
+    /// Whether the recorded supervisor still runs.
     pub(crate) fn is_alive(&self) -> bool {
-        started(self.pid) == Some(self.started)
+        start_time(self.pid) == Some(self.started)
     }
 }
 
-/// When a process started, in ticks since the machine did; nothing if it does not run.
-pub(crate) fn started(pid: u32) -> Option<u64> {
+/// Start time of a process, in clock ticks since boot; `None` if it does not run.
+pub(crate) fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold spaces and parentheses.
+    // The name, in parentheses, may contain spaces and parentheses.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     // A zombie has ended already.
     (*fields.first()? != "Z").then_some(())?;
@@ -214,13 +216,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_known_by_its_start() {
+    fn an_ended_process_has_no_start_time() {
         let me = std::process::id();
-        let start = started(me).unwrap();
-        assert_eq!(started(me), Some(start));
+        let start = start_time(me).unwrap();
+        assert_eq!(start_time(me), Some(start));
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
         child.wait().unwrap();
-        assert_eq!(started(pid), None);
+        assert_eq!(start_time(pid), None);
     }
 }

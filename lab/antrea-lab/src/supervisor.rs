@@ -1,7 +1,7 @@
-//! The process that a lab consists of, as far as it is no Node: builds everything, and ends everything when it ends.
+//! The supervisor of a lab: builds the underlay, starts the control plane and the Nodes, and cleans up.
 //!
-//! All of its children die with it, and their children with them, since a Node's first process takes its Node along. So
-//! whatever ends the supervisor leaves nothing but a directory.
+//! The kernel kills its children when it ends, and all processes of a Node end with the Node's init process. So however the
+//! supervisor ends, only the directory of the lab remains.
 
 mod accounts;
 mod control_plane;
@@ -18,13 +18,15 @@ use std::fs;
 use std::process::Stdio;
 
 use anyhow::{Context, Result};
+use testkit::Netns;
+use testkit::process::kill_with_parent;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::plan::{self, Kubernetes, Plan};
-use crate::progress::{News, step};
-use crate::state::{Home, Lab, started};
-use crate::system::{Netns, die_with_parent, myself};
+use crate::program::current_exe;
+use crate::progress::{Progress, step};
+use crate::state::{Home, Lab, start_time};
 use control_plane::ControlPlane;
 use nodes::Nodes;
 use requests::Requests;
@@ -35,30 +37,30 @@ const DNS: &str = include_str!("../manifests/dns.yaml");
 /// Runs a lab until a signal ends it.
 pub(crate) async fn run(plan: Plan) -> Result<()> {
     let home = Home::of(&plan.name);
-    let lab = claim(&home, plan)?;
+    let lab = create_home(&home, plan)?;
     let mut processes = BTreeMap::new();
-    let outcome = live(&home, lab, &mut processes).await;
-    // First the Nodes' first processes, so that those who wait for them end by themselves; then whoever is left, since somebody
-    // may have removed the directory, where it is written who they are.
+    let outcome = run_lab(&home, lab, &mut processes).await;
+    // First the init processes of the Nodes, so that their parents end by themselves; then the remaining children, because the
+    // directory with the PIDs may have been removed.
     home.end_nodes();
     for mut process in processes.into_values() {
         let _ = process.kill().await;
     }
     if let Err(error) = &outcome {
         tracing::error!("{error:#}");
-        News::Failed(format!("{error:#}")).tell();
+        Progress::Failed(format!("{error:#}")).print();
     }
     home.remove()?;
     outcome
 }
 
-/// Makes the lab's directory, which only one can do.
-fn claim(home: &Home, plan: Plan) -> Result<Lab> {
+/// Creates the lab's directory; of concurrent supervisors, only one succeeds.
+fn create_home(home: &Home, plan: Plan) -> Result<Lab> {
     let pid = std::process::id();
     let lab = Lab {
         plan,
         pid,
-        started: started(pid).context("cannot read /proc/self/stat")?,
+        started: start_time(pid).context("cannot read /proc/self/stat")?,
         namespaces: Vec::new(),
         ready: false,
     };
@@ -70,24 +72,24 @@ fn claim(home: &Home, plan: Plan) -> Result<Lab> {
     let log = fs::File::create(new.log())?;
     if let Err(error) = fs::rename(new.path(), home.path()) {
         new.remove()?;
-        return Err(error).with_context(|| format!("the lab `{}` is being started by someone else", lab.plan.name));
+        return Err(error).with_context(|| format!("the lab `{}` is being started by another process", lab.plan.name));
     }
     nix::unistd::dup2_stderr(&log)?;
     Ok(lab)
 }
 
-async fn live(home: &Home, mut lab: Lab, processes: &mut BTreeMap<String, Child>) -> Result<()> {
+async fn run_lab(home: &Home, mut lab: Lab, processes: &mut BTreeMap<String, Child>) -> Result<()> {
     let mut signals = Signals::new()?;
     let plan = lab.plan.clone();
     let underlay = Underlay::build(&plan).context("the underlay")?;
     lab.namespaces = underlay.named().map(|(name, netns)| (name.to_owned(), netns.path())).to_vec();
     home.write(&lab)?;
-    step("the underlay is there: two subnets for Nodes, a router, and the outside");
+    step("underlay created: two subnets for Nodes, a router, and the outside");
     let control_plane = ControlPlane::start(&plan, home, &underlay).await.context("the Kubernetes API")?;
-    step(format!("the Kubernetes API answers at {}", control_plane.url));
+    step(format!("Kubernetes API ready at {}", control_plane.url));
     install_programs(home, &plan)?;
     let client = crate::client::connect(&home.kubeconfig()).await?;
-    accounts::make(&client, &plan).await?;
+    accounts::create(&client, &plan).await?;
     if plan.controllers > 0 {
         controllers::start(&client, &control_plane, home, &plan, &underlay).await.context("the controllers")?;
     }
@@ -105,8 +107,8 @@ async fn live(home: &Home, mut lab: Lab, processes: &mut BTreeMap<String, Child>
         up = up => up?,
         () = signals.any() => return Ok(()),
     };
-    nodes.say_ready()?;
-    News::Ready.tell();
+    nodes.record_ready()?;
+    Progress::Ready.print();
     loop {
         tokio::select! {
             news = nodes.news() => tracing::warn!("{news:?}"),
@@ -137,12 +139,12 @@ impl Signals {
     }
 }
 
-/// Copies the programs that Nodes run to where they see them.
+/// Copies the programs that Nodes run into a directory that they see.
 fn install_programs(home: &Home, plan: &Plan) -> Result<()> {
     if plan.network != plan::Network::Antrea {
         return Ok(());
     }
-    let (from, to) = (myself()?, home.programs());
+    let (from, to) = (current_exe()?, home.programs());
     fs::create_dir(&to)?;
     let controller = (plan.controllers > 0).then_some("antrea-controller");
     for name in ["antrea-agent", "antrea-cni"].into_iter().chain(controller) {
@@ -153,17 +155,19 @@ fn install_programs(home: &Home, plan: &Plan) -> Result<()> {
     }
     if plan.has_kube_proxy() {
         let name = "kube-proxy";
-        fs::copy(real::programs(&[name])?.join(name), to.join(name))?;
+        let program = testkit::kubernetes::program(name);
+        fs::copy(&program, to.join(name))
+            .with_context(|| format!("{} is missing: run `make kubernetes`", program.display()))?;
     }
     Ok(())
 }
 
-/// Somebody outside who answers.
+/// Starts the server outside of the cluster.
 fn outside_server(outside: &Netns, home: &Home) -> Result<Child> {
-    let mut server = outside.command(myself()?);
+    let mut server = outside.command(current_exe()?);
     server.args(["internal", "serve", "--http", "80", "--udp", "80"]).stdin(Stdio::null());
     let log = fs::File::create(home.path().join("outside.log"))?;
     server.stdout(log.try_clone()?).stderr(log);
-    die_with_parent(&mut server);
+    kill_with_parent(&mut server);
     Command::from(server).kill_on_drop(true).spawn().context("cannot start the server outside")
 }

@@ -6,11 +6,10 @@ mod certificate;
 mod rbac;
 mod review;
 mod token;
-pub use certificate::{Authority, Identity};
-pub(crate) use certificate::{FRONT_PROXY, certified};
+pub(crate) use certificate::{Authority, FRONT_PROXY, Identity, certified};
 pub(crate) use rbac::{Access, Rbac};
 pub(crate) use review::answer;
-pub(crate) use token::{AUDIENCE, Signer, create_private, write_private};
+pub(crate) use token::{AUDIENCE, Signer, TokenRequestSpec, create_private, write_private};
 
 /// An authenticated user, or the anonymous one.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::allocate::Allocator;
 use crate::auth::Signer;
 use crate::failure::{Failure, Of};
+use crate::objects::Kind;
 use crate::resources::{QUESTIONS, ROWS, Resource};
 use crate::store::{Store, Stored};
 
@@ -165,6 +166,18 @@ impl Core {
     pub(crate) fn find(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
         let resource = self.builtin(group, plural).ok()?;
         self.get(&resource, namespace, name).ok().map(|stored| stored.value())
+    }
+
+    /// An object of a built-in kind.
+    pub(crate) fn read<T: Kind>(&self, namespace: &str, name: &str) -> Option<T> {
+        let resource = self.builtin(T::GROUP, T::PLURAL).ok()?;
+        self.get(&resource, namespace, name).ok()?.read()
+    }
+
+    /// All objects of a built-in kind.
+    pub(crate) fn read_all<T: Kind>(&self) -> Vec<T> {
+        let page = self.store.list(&crate::resources::group_resource(T::GROUP, T::PLURAL), "", "", None);
+        page.map(|page| page.objects.iter().filter_map(|(_, stored)| stored.read()).collect()).unwrap_or_default()
     }
 
     /// All objects of a built-in resource, in one namespace or in all.

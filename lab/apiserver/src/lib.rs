@@ -25,6 +25,7 @@ mod local;
 mod managed;
 mod moment;
 mod names;
+mod objects;
 mod patch;
 mod path;
 mod quantity;
@@ -41,7 +42,6 @@ mod tls;
 mod validate;
 mod value;
 
-pub use auth::{Authority, Identity};
 pub use failure::Failure;
 pub use local::{Local, Patch};
 pub use server::{ApiServer, Options, StartError};

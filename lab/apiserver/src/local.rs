@@ -139,9 +139,4 @@ impl Local {
         let result = latest.wait_for(|latest| *latest > after).await.map(|latest| *latest);
         result.map_err(|_| Failure::expired("the resource is gone"))
     }
-
-    /// Number of objects of a resource.
-    pub fn count(&self, api_version: &str, plural: &str) -> Result<usize, Failure> {
-        Ok(self.core.store.count(&self.resource(api_version, plural)?.group_resource))
-    }
 }

@@ -4,6 +4,7 @@ use memchr::memmem;
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::objects::Strings;
 use crate::value;
 
 mod parse;
@@ -163,6 +164,16 @@ impl Labels {
             all.push((value::text(term, "key").to_owned(), test));
         }
         Self(all)
+    }
+
+    /// Requires all of these labels.
+    pub(crate) fn of_map(labels: &Strings) -> Self {
+        Self(labels.iter().map(|(key, value)| (key.clone(), Test::In(vec![value.clone()]))).collect())
+    }
+
+    /// Whether typed labels of an object match.
+    pub(crate) fn matches_map(&self, labels: &Strings) -> bool {
+        self.matches(|key| labels.get(key).map(String::as_str))
     }
 
     /// Whether the labels of an object match.

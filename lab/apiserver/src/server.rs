@@ -16,13 +16,17 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
 use crate::allocate::Allocator;
-use crate::auth::{Authority, FRONT_PROXY, Rbac, Signer, certified};
+use crate::auth::{Authority, FRONT_PROXY, Rbac, Signer, TokenRequestSpec, certified};
 use crate::core::Core;
 use crate::local::Local;
+use crate::objects::Object;
 use crate::serve::{self, Backends, Never, State};
 use crate::snapshot::Disk;
 use crate::store::Store;
 use crate::{bootstrap, controllers, snapshot, tls};
+
+/// Range of ports for NodePort Services.
+const NODE_PORTS: RangeInclusive<u16> = 30000..=32767;
 
 /// Options of a server.
 #[derive(Clone, Debug)]
@@ -33,8 +37,6 @@ pub struct Options {
     pub data_dir: Option<PathBuf>,
     /// Ranges of ClusterIPs, one for each family, the preferred one first.
     pub service_cidrs: Vec<IpNet>,
-    /// Range of ports for NodePort Services.
-    pub node_ports: RangeInclusive<u16>,
     /// Number of events kept for each resource, for watches that resume.
     pub history: usize,
     /// Interval of bookmarks on quiet watches that ask for them.
@@ -55,7 +57,6 @@ impl Default for Options {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             data_dir: None,
             service_cidrs: vec![IpNet::V4(ipnet::Ipv4Net::new_assert([10, 96, 0, 0].into(), 12))],
-            node_ports: 30000..=32767,
             history: 8192,
             bookmark_every: Duration::from_secs(60),
             controllers: true,
@@ -110,7 +111,7 @@ impl ApiServer {
         }
         let authority = Authority::load(directory).map_err(data)?;
         let signer = Signer::load(directory).map_err(data)?;
-        let allocator = Allocator::new(options.service_cidrs.clone(), options.node_ports.clone());
+        let allocator = Allocator::new(options.service_cidrs.clone(), NODE_PORTS);
         let core = Core::new(Store::new(options.history), allocator, signer, authority.pem.clone());
         let disk = directory.map(|directory| Disk::open(&core, directory)).transpose();
         let disk = disk.map_err(|error| data(error.into()))?;
@@ -185,8 +186,8 @@ impl ApiServer {
     pub fn token_for(&self, namespace: &str, account: &str) -> Result<String, crate::Failure> {
         let core = &self.state.core;
         let accounts = core.builtin("", "serviceaccounts")?;
-        let account = core.get(&accounts, namespace, account)?.value();
-        core.token(&account, &serde_json::Value::Null).map(|(token, _)| token)
+        let Object { metadata } = core.get(&accounts, namespace, account)?.read().unwrap_or_default();
+        core.token(&metadata, &TokenRequestSpec::default()).map(|(token, _)| token)
     }
 
     /// The API without a socket, with the rights of the admin.

@@ -8,6 +8,7 @@ use std::ops::Bound;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -27,6 +28,12 @@ impl Stored {
     /// The object as a value. The stored bytes are JSON that this program wrote.
     pub(crate) fn value(&self) -> Value {
         serde_json::from_slice(&self.bytes).unwrap_or_default()
+    }
+
+    /// The object as one of [`crate::objects`].
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Option<T> {
+        let read = serde_json::from_slice(&self.bytes);
+        read.inspect_err(|error| tracing::warn!(%error, "a stored object does not have the shape of its kind")).ok()
     }
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use apiserver::{ApiServer, Options, Patch};
 use serde_json::{Value, json};
 use testkit::process::{Process, run};
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 use testkit::{Netns, Ovs, Scratch, veth_pair};
 
 const NODE_IP: &str = "192.168.77.1";
@@ -161,7 +161,7 @@ impl Node {
     pub fn settle(&self, sandbox: &Sandbox) -> Result<()> {
         let device = format!("{}-", sandbox.pod);
         let gone = || (!self.site.netns.ip(["-br", "link"]).ok()?.contains(&device)).then_some(());
-        until(format!("the end of device {device}*"), PATIENCE, gone)
+        until(format!("the end of device {device}*"), TIMEOUT, gone)
     }
 
     /// Resident memory of the agent, in bytes.
@@ -204,7 +204,7 @@ impl Node {
     pub fn wait_ready(&self, peers: u16) -> Result<()> {
         let routes = || self.site.netns.ip(["route", "show", "dev", "antrea-gw0"]).ok();
         let ready = || (self.log().contains(" ready") && routes()?.lines().count() > usize::from(peers)).then_some(());
-        until("the agent to be ready", PATIENCE, ready).with_context(|| self.log())
+        until("the agent to be ready", TIMEOUT, ready).with_context(|| self.log())
     }
 }
 

@@ -88,13 +88,6 @@ impl Server {
         self
     }
 
-    /// How long to wait for asynchronous work of the server, such as the deletion of a Namespace's contents.
-    #[must_use]
-    pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
     pub(crate) fn compact(&self) -> Result<()> {
         (self.compact)()
     }

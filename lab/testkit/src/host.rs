@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use crate::netns::{Netns, veth_pair};
 use crate::ovs::Ovs;
 use crate::process::run;
-use crate::wait::PATIENCE;
+use crate::wait::TIMEOUT;
 
 /// The interface of a [`Host`].
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +64,7 @@ impl Host {
 
     /// Pings `to` until the first answer comes; fails when none comes in time.
     pub fn ping(&self, to: impl Into<IpAddr>) -> Result<()> {
-        let (to, deadline) = (to.into().to_string(), PATIENCE.as_secs().to_string());
+        let (to, deadline) = (to.into().to_string(), TIMEOUT.as_secs().to_string());
         run(self.0.command("ping").args(["-n", "-c", "1", "-i", "0.2", "-w", &deadline, &to]), None).map(drop)
     }
 
@@ -88,8 +88,8 @@ impl Host {
     pub fn tcp_connect(&self, to: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
         let connect = || {
             let stream = TcpStream::connect_timeout(&to, timeout)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
+            stream.set_write_timeout(Some(TIMEOUT))?;
             Ok(stream)
         };
         self.0.run(connect).map_err(io::Error::other)?
@@ -99,7 +99,7 @@ impl Host {
     pub fn udp_bind(&self, address: impl ToSocketAddrs + Send) -> Result<UdpSocket> {
         let bind = || {
             let socket = UdpSocket::bind(address)?;
-            socket.set_read_timeout(Some(PATIENCE))?;
+            socket.set_read_timeout(Some(TIMEOUT))?;
             io::Result::Ok(socket)
         };
         self.0.run(bind)?.context("cannot make a UDP socket")

@@ -1,16 +1,18 @@
-//! A private Kubernetes control plane: etcd, kube-apiserver, and the controllers and scheduler on request.
+//! A private Kubernetes control plane: etcd, kube-apiserver, and the controllers and scheduler on request. Tests use it on
+//! loopback, the lab in the network namespace of its API server.
 //!
 //! The programs are those that `make kubernetes` builds. A test that needs them is marked
 //! `#[ignore = "needs make kubernetes"]`, has `kubernetes` in its path, and is run by `make test-kubernetes`.
 
 mod daemon;
 mod etcd;
+mod network;
 mod pki;
 mod programs;
 
 use std::ffi::OsStr;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -18,10 +20,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::netns::Netns;
 use crate::process::run;
 use crate::scratch::Scratch;
 use daemon::Daemon;
 use etcd::Etcd;
+use network::Network;
 pub use programs::program;
 
 /// The API server needs some seconds of CPU time to start, and tests share the CPUs.
@@ -32,8 +36,16 @@ const ATTEMPTS: usize = 3;
 /// Options of a control plane.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The local address where the API server listens.
+    /// Network namespace of the daemons; by default that of the caller.
+    pub netns: Option<Netns>,
+    /// Directory for certificates, logs and the database; by default a temporary one.
+    pub dir: Option<PathBuf>,
+    /// Address where the API server listens.
     pub listen: IpAddr,
+    /// Port where the API server listens; 0 for any free port.
+    pub port: u16,
+    /// Whether the API server is an endpoint of the Service `kubernetes`; not allowed for a loopback address.
+    pub is_endpoint: bool,
     /// The controllers of kube-controller-manager, in its own words (`*`, `-nodelifecycle`); without any, it isn't started.
     pub controllers: Vec<String>,
     /// Whether to start kube-scheduler.
@@ -50,7 +62,11 @@ impl Default for Options {
     /// On loopback, all controllers, IPv4, no scheduler.
     fn default() -> Self {
         Self {
+            netns: None,
+            dir: None,
             listen: Ipv4Addr::LOCALHOST.into(),
+            port: 0,
+            is_endpoint: false,
             controllers: vec!["*".into()],
             scheduler: false,
             pod_cidrs: "10.244.0.0/16".into(),
@@ -60,7 +76,7 @@ impl Default for Options {
     }
 }
 
-/// A running control plane of its own, with RBAC. Dropping it ends the daemons and removes their files.
+/// A running control plane of its own, with RBAC. Dropping it ends the daemons and removes their temporary files.
 ///
 /// All methods take `&self`; [`ControlPlane::shared`] is one for all the tests of a binary.
 #[derive(Debug)]
@@ -68,9 +84,25 @@ pub struct ControlPlane {
     // Fields are dropped in this order: first the daemons, then their files.
     daemons: Vec<Daemon>,
     etcd: Etcd,
+    network: Network,
     address: SocketAddr,
-    dir: Scratch,
+    dir: Directory,
     started_in: Duration,
+}
+
+#[derive(Debug)]
+enum Directory {
+    Temporary(Scratch),
+    Given(PathBuf),
+}
+
+impl Directory {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Temporary(scratch) => scratch.path(),
+            Self::Given(path) => path,
+        }
+    }
 }
 
 impl ControlPlane {
@@ -82,7 +114,7 @@ impl ControlPlane {
     /// Starts a control plane, and returns when `/readyz` is answered.
     pub fn start(options: Options) -> Result<Self> {
         if let Some(missing) = programs::missing() {
-            bail!("{missing} is not there: run `make kubernetes`");
+            bail!("{missing} is missing: run `make kubernetes`");
         }
         let mut attempt = 1;
         loop {
@@ -104,13 +136,20 @@ impl ControlPlane {
 
     fn attempt(options: &Options) -> Result<Self> {
         let start = Instant::now();
-        let dir = Scratch::new()?;
+        let dir = match &options.dir {
+            Some(path) => Directory::Given(path.clone()),
+            None => Directory::Temporary(Scratch::new()?),
+        };
         pki::generate(dir.path(), options.listen).context("cannot make certificates")?;
-        let etcd = Etcd::start(dir.path())?;
-        let address = free_address(options.listen)?;
-        let mut plane = Self { daemons: Vec::new(), etcd, address, dir, started_in: Duration::ZERO };
+        let network = Network(options.netns.clone());
+        let etcd = Etcd::start(dir.path(), &network)?;
+        let address = match options.port {
+            0 => network.free_address(options.listen)?,
+            port => SocketAddr::new(options.listen, port),
+        };
+        let mut plane = Self { daemons: Vec::new(), etcd, network, address, dir, started_in: Duration::ZERO };
         for user in ["admin", "controller-manager", "scheduler"] {
-            fs::write(plane.file(&format!("{user}.kubeconfig")), plane.kubeconfig_of(user)?)?;
+            fs::write(plane.file(&format!("{user}.kubeconfig")), plane.render_kubeconfig(user, &plane.url())?)?;
         }
         plane.start_apiserver(options)?;
         if !options.controllers.is_empty() {
@@ -143,6 +182,15 @@ impl ControlPlane {
         self.file("admin.kubeconfig")
     }
 
+    /// A self-contained kubeconfig with a new certificate for `user`, in `group` if given. It connects to `url`, which need
+    /// not be [`ControlPlane::url`].
+    pub fn kubeconfig_for(&self, user: &str, group: Option<&str>, url: &str) -> Result<String> {
+        let group = group.map(|group| format!("/O={group}")).unwrap_or_default();
+        pki::client(self.dir.path(), user, &format!("{group}/CN={user}"))
+            .with_context(|| format!("cannot make a certificate for {user}"))?;
+        self.render_kubeconfig(user, url)
+    }
+
     /// Runs `kubectl` as the administrator, and returns what it prints.
     pub fn kubectl<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<String> {
         run(self.kubectl_command().args(args), None)
@@ -155,7 +203,7 @@ impl ControlPlane {
 
     /// `kubectl` for the administrator, to be given arguments and run by the caller.
     pub fn kubectl_command(&self) -> Command {
-        let mut command = Command::new(program("kubectl"));
+        let mut command = self.network.command(program("kubectl"));
         command.env("KUBECONFIG", self.kubeconfig()).env("HOME", self.dir.path()).current_dir(self.dir.path());
         command
     }
@@ -188,8 +236,7 @@ impl ControlPlane {
             ("bind-address", self.address.ip().to_string()),
             ("advertise-address", self.address.ip().to_string()),
             ("secure-port", self.address.port().to_string()),
-            // A loopback address is not allowed as an endpoint of the Service `kubernetes`.
-            ("endpoint-reconciler-type", "none".into()),
+            ("endpoint-reconciler-type", if options.is_endpoint { "lease" } else { "none" }.into()),
             ("cert-dir", file("apiserver")),
             ("tls-cert-file", file("apiserver.crt")),
             ("tls-private-key-file", file("apiserver.key")),
@@ -212,10 +259,10 @@ impl ControlPlane {
             // The last requests may be watches, which never end.
             ("shutdown-delay-duration", "0s".into()),
         ];
-        let mut command = Command::new(program("kube-apiserver"));
+        let mut command = self.network.command(program("kube-apiserver"));
         command.args(flags.map(|(flag, value)| format!("--{flag}={value}"))).args(&options.apiserver_flags);
         let apiserver = Daemon::start("kube-apiserver", command, self.dir.path(), START_TIMEOUT, || {
-            Daemon::listens(self.address)
+            self.network.is_listening(self.address)
                 && self.kubectl(["get", "--raw", "/readyz"]).is_ok_and(|answer| answer == "ok")
         })?;
         self.daemons.push(apiserver);
@@ -241,7 +288,7 @@ impl ControlPlane {
             flags.push(("allocate-node-cidrs", "true".into()));
             flags.push(("cluster-cidr", options.pod_cidrs.clone()));
         }
-        let mut command = Command::new(program("kube-controller-manager"));
+        let mut command = self.network.command(program("kube-controller-manager"));
         command.args(flags.iter().map(|(flag, value)| format!("--{flag}={value}")));
         // It is ready when the ServiceAccount that every Pod needs exists.
         let works = || self.kubectl(["get", "serviceaccount", "--namespace=default", "default"]).is_ok();
@@ -253,7 +300,7 @@ impl ControlPlane {
     }
 
     fn start_scheduler(&mut self) -> Result<()> {
-        let mut command = Command::new(program("kube-scheduler"));
+        let mut command = self.network.command(program("kube-scheduler"));
         command.arg(format!("--kubeconfig={}", self.file("scheduler.kubeconfig").display()));
         command.args(["--secure-port=0", "--leader-elect=false"]);
         let scheduler = Daemon::start("kube-scheduler", command, self.dir.path(), START_TIMEOUT, || true)?;
@@ -261,14 +308,14 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// A kubeconfig in JSON, which is YAML too.
-    fn kubeconfig_of(&self, user: &str) -> Result<String> {
+    /// A kubeconfig, in JSON, for a user whose certificate is in the directory.
+    fn render_kubeconfig(&self, user: &str, url: &str) -> Result<String> {
         let data = |name: String| Ok::<_, anyhow::Error>(pki::base64(&self.read(&name)?));
         let config = serde_json::json!({
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{ "name": "test", "cluster": {
-                "server": self.url(),
+                "server": url,
                 "certificate-authority-data": data("ca.crt".into())?,
             }}],
             "users": [{ "name": user, "user": {
@@ -288,12 +335,6 @@ impl ControlPlane {
     fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
-}
-
-/// An address with a port that is free now.
-fn free_address(ip: IpAddr) -> Result<SocketAddr> {
-    let listener = TcpListener::bind((ip, 0)).with_context(|| format!("no free port at {ip}"))?;
-    Ok(listener.local_addr()?)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! For tests only: a private Open vSwitch for each test, waiting for conditions, and the rules of this workspace.
+//! For tests and the lab: a private Open vSwitch for each test, waiting for conditions, and the rules of this workspace.
 //!
 //! *Role.* [`Ovs`] runs a private ovsdb-server and ovs-vswitchd in a temporary directory: on the dummy datapath, where
 //! packets go in and come out as bytes, or inside a [`Netns`] on the userspace datapath, where a [`Host`] is a Pod that
@@ -6,12 +6,12 @@
 //! [`wait`] turns "it should happen soon" into a condition; [`mutate`] is the short version of the fuzzer; [`frames`]
 //! composes packets, and [`hostile`] composes and judges those of an attacker. The unit tests in `workspace_rules` check the crate graph, the manifests, every file, and the language of comments and messages.
 //!
-//! *Invariants.* Nothing is shared between two sandboxes, so tests run in parallel. Nothing outlives the test process,
-//! even when that is killed: children get a death signal from a thread that never ends, and namespaces have no name. (A
+//! *Invariants.* Nothing is shared between two sandboxes, so tests run in parallel. Nothing outlives the process,
+//! even when it is killed: children get a death signal from a thread that never ends, and namespaces have no name. (A
 //! directory may stay behind, until the next process that uses this crate sweeps it.) Nothing sleeps outside [`wait`].
 //!
 //! *Not here.* Knowledge of what this project puts into the switch: this crate depends on no other crate here, and is a
-//! dev-dependency only.
+//! dev-dependency, except of the lab.
 
 pub mod dice;
 pub mod frames;

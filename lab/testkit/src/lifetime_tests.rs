@@ -8,7 +8,7 @@ use std::{env, fs, thread};
 
 use nix::unistd::gettid;
 
-use crate::wait::{PATIENCE, until};
+use crate::wait::{TIMEOUT, until};
 use crate::{Ovs, Process, scratch};
 
 /// Set for the copy of this test binary that will be killed.
@@ -66,7 +66,7 @@ fn a_killed_test_process_leaves_no_daemon() {
     assert!(pids.into_iter().all(runs) && dir.exists());
 
     victim.kill().unwrap();
-    until("the end of the daemons", PATIENCE, || (!pids.into_iter().any(runs)).then_some(())).unwrap();
+    until("the end of the daemons", TIMEOUT, || (!pids.into_iter().any(runs)).then_some(())).unwrap();
     scratch::sweep();
     assert!(!dir.exists(), "the next process removes the directory");
 }
@@ -78,7 +78,7 @@ fn a_shared_sandbox_survives_the_thread_which_made_it() {
     let (thread, before) = thread::spawn(move || (gettid(), pids(shared()))).join().unwrap();
     // A thread can be joined a little before it is gone for the kernel, which sends the death signals in between.
     let task = format!("/proc/self/task/{thread}");
-    until("the end of the thread", PATIENCE, || (!Path::new(&task).exists()).then_some(())).unwrap();
+    until("the end of the thread", TIMEOUT, || (!Path::new(&task).exists()).then_some(())).unwrap();
     shared().add_bridge("br0").unwrap();
     assert_eq!(pids(shared()), before);
     assert!(before.into_iter().all(runs));

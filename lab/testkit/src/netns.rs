@@ -1,7 +1,7 @@
 //! Network namespaces without a name, which the kernel frees with their last user.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::panic::resume_unwind;
@@ -69,6 +69,16 @@ impl Netns {
         run(self.command("ip").args(args), None)
     }
 
+    /// Runs lines of `ip -batch`, up to the first that fails.
+    pub fn ip_batch(&self, lines: &[String]) -> Result<()> {
+        run(self.command("ip").args(["-batch", "-"]), Some(&lines.join("\n"))).map(drop)
+    }
+
+    /// Sets kernel parameters of this namespace, such as `net.ipv4.ip_forward`.
+    pub fn sysctls(&self, settings: &[(&str, &str)]) -> Result<()> {
+        self.run(|| sysctls(settings))?
+    }
+
     /// Sets a link up.
     pub fn link_up(&self, link: &str) -> Result<()> {
         self.ip(["link", "set", "dev", link, "up"]).map(drop)
@@ -95,6 +105,14 @@ impl Netns {
     }
 }
 
+/// Sets kernel parameters in the network namespace of this thread.
+pub fn sysctls(settings: &[(&str, &str)]) -> Result<()> {
+    settings.iter().try_for_each(|(name, value)| {
+        let path = format!("/proc/sys/{}", name.replace('.', "/"));
+        fs::write(&path, value).with_context(|| format!("cannot set {name}={value}"))
+    })
+}
+
 /// Creates a veth pair: `name_a` in the namespace `a`, `name_b` in `b`; both ends are down.
 pub fn veth_pair(a: &Netns, name_a: &str, b: &Netns, name_b: &str) -> Result<()> {
     let other = b.path();
@@ -112,7 +130,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::wait::{PATIENCE, until};
+    use crate::wait::{TIMEOUT, until};
 
     #[test]
     fn commands_and_closures_run_inside_and_nothing_else_does() {
@@ -140,7 +158,7 @@ mod tests {
         assert!(b.ip(["link"]).unwrap().contains("to-a@"));
         drop(b);
         let gone = || (!a.ip(["link"]).unwrap().contains("to-b")).then_some(());
-        until("the removal of the other end of the veth pair", PATIENCE, gone).unwrap();
+        until("the removal of the other end of the veth pair", TIMEOUT, gone).unwrap();
     }
 
     #[test]
@@ -153,7 +171,7 @@ mod tests {
             netns.link_up(link).unwrap();
         }
         let ping = || run(a.command("ping").args(["-n", "-c", "1", "-W", "0.3", "192.0.2.2"]), None);
-        until("an answer", PATIENCE, || ping().ok()).unwrap();
+        until("an answer", TIMEOUT, || ping().ok()).unwrap();
         b.drop_ingress("to-a").unwrap();
         ping().unwrap_err();
     }

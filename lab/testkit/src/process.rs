@@ -1,8 +1,9 @@
-//! Child processes: those in the background never outlive the test process, whatever ends it.
+//! Child processes: those in the background never outlive the process that started them, whatever ends it.
 
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::LazyLock;
 use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
@@ -12,6 +13,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{getpid, getppid};
+
+/// How much of a log goes into an error message.
+const TAIL_LINES: usize = 20;
 
 /// A running child process: killed and reaped on drop, and killed by the kernel if this process dies first.
 #[derive(Debug)]
@@ -86,6 +90,14 @@ fn output(command: &mut Command, input: Option<&str>) -> Result<Output> {
     })
 }
 
+/// The last lines of a log, for an error message.
+pub fn log_tail(log: &Path) -> String {
+    let text = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<_> = text.lines().collect();
+    lines.get(lines.len().saturating_sub(TAIL_LINES)..).unwrap_or_default().join("\n")
+}
+
 /// The program and its arguments as one would type them, for messages.
 fn describe(command: &Command) -> String {
     let words = [command.get_program()].into_iter().chain(command.get_args());
@@ -103,7 +115,7 @@ static SPAWNER: LazyLock<Sender<Job>> = LazyLock::new(|| {
     let (jobs, queue) = channel::<Job>();
     thread::spawn(move || {
         for mut job in queue {
-            die_with_this_process(&mut job.command);
+            kill_with_parent(&mut job.command);
             // Sending fails only if the caller is gone, which then drops the child; callers always wait.
             let _ = job.reply.send(job.command.spawn());
         }
@@ -117,7 +129,9 @@ fn spawn_from_the_spawner(command: Command) -> Result<Child> {
     Ok(answer.recv()??)
 }
 
-fn die_with_this_process(command: &mut Command) {
+/// Makes the kernel kill the child when the thread that spawns it ends. [`Process::spawn`] does that with a thread that
+/// never ends; others call this in their main thread.
+pub fn kill_with_parent(command: &mut Command) {
     let parent = getpid();
     let before_exec = move || {
         set_pdeathsig(Signal::SIGKILL)?;

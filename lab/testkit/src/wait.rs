@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 /// Default timeout: long enough for any working operation, even on a loaded machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn the_value_is_returned_as_soon_as_there_is_one() {
         let mut asked = 0;
-        let value = until("the third time", PATIENCE, || {
+        let value = until("the third time", TIMEOUT, || {
             asked += 1;
             (asked == 3).then_some("done")
         });

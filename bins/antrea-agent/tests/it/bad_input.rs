@@ -4,7 +4,7 @@ use api::cni::Code;
 use api::cni::request::Command;
 use serde_json::json;
 use testkit::Netns;
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 
 use crate::fixture::{Node, PROGRAM, SUBNETS, call};
 
@@ -86,7 +86,7 @@ fn two_nodes_with_one_subnet_are_reported_and_the_first_keeps_it() {
     let expected = "Node n3: spec.podCIDRs: 10.10.2.0/25 overlaps 10.10.2.0/24 of Node n2, which keeps it; \
                     its Pods are unreachable until the Node is recreated with another podCIDR";
     let reported = || (node.ask_json("/v1/agentinfo")["problems"] == json!([expected])).then_some(());
-    until("the agent reports it", PATIENCE, reported).unwrap();
+    until("the agent reports it", TIMEOUT, reported).unwrap();
     node.wait_log(expected);
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use api::cni::request::Command;
 use apiserver::Patch;
 use serde_json::{Value, json};
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 use testkit::{Netns, Scratch};
 
 use crate::fixture::{Node, SUBNETS, call, make};
@@ -50,7 +50,7 @@ fn nodes_use_the_configured_transport_interface_and_publish_its_addresses() {
         assert_eq!(network, json!({"transportInterface": "eth1", "podMTU": 1350}), "{key}");
         assert_eq!(annotation(&node), "10.77.0.1", "{key}");
         let to_peer = || node.flows().iter().any(|flow| flow.contains("set_field:10.77.0.2->tun_dst")).then_some(());
-        until(format!("{key}: flows to the peer's other address"), PATIENCE, to_peer)
+        until(format!("{key}: flows to the peer's other address"), TIMEOUT, to_peer)
             .unwrap_or_else(|error| panic!("{error}: {:#?}", node.flows()));
         node.stop_agent();
     }

@@ -9,7 +9,7 @@ use hyper::body::{Bytes, Incoming};
 use policy::{Brain, Event, Kind, Subscription};
 use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
 use serde_json::{Value, json};
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 use tokio::sync::watch;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
@@ -128,7 +128,7 @@ impl Controller {
     pub(crate) fn serve(&self, node: &Node) -> Served {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let address: SocketAddr = "192.168.77.254:10349".parse().unwrap();
-        let bind = || until("the port is free", PATIENCE, || runtime.block_on(Listener::bind(address)).ok()).unwrap();
+        let bind = || until("the port is free", TIMEOUT, || runtime.block_on(Listener::bind(address)).ok()).unwrap();
         let listener = node.outside.run(bind).unwrap();
         let (tls, controller) = (self.0.tls.subscribe(), Arc::new(self.clone()));
         runtime.spawn(async move {
@@ -158,7 +158,7 @@ impl Controller {
             let reports = self.0.reports.lock().unwrap();
             reports.iter().rev().find(|it| it.policy.name == policy && it.generation == generation).cloned()
         };
-        until(format!("a report of {policy}"), PATIENCE, reported).unwrap()
+        until(format!("a report of {policy}"), TIMEOUT, reported).unwrap()
     }
 }
 

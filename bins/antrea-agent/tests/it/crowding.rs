@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 
 use crate::fixture::Node;
 
@@ -33,7 +33,7 @@ fn a_pod_that_fills_the_connection_table_does_not_keep_its_neighbours_from_new_c
     });
     let at = (server.v4, 80).into();
     let connect = || neighbour.netns.run(|| TcpStream::connect_timeout(&at, Duration::from_millis(500))).unwrap().ok();
-    let mut earlier = until("a connection", PATIENCE, connect).unwrap();
+    let mut earlier = until("a connection", TIMEOUT, connect).unwrap();
     node.ovs.appctl(["dpctl/ct-set-maxconns", DATAPATH, &LIMIT.to_string()]).unwrap();
 
     let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -53,10 +53,10 @@ fn a_pod_that_fills_the_connection_table_does_not_keep_its_neighbours_from_new_c
             }
         });
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            until("the flood", PATIENCE, || (sent.load(Ordering::Relaxed) >= LIMIT * 4).then_some(())).unwrap();
+            until("the flood", TIMEOUT, || (sent.load(Ordering::Relaxed) >= LIMIT * 4).then_some(())).unwrap();
             for _ in 0..5 {
                 let began = Instant::now();
-                until("a new connection", PATIENCE, connect).unwrap();
+                until("a new connection", TIMEOUT, connect).unwrap();
                 println!("the neighbour is connected after {:.1?}, {} are tracked", began.elapsed(), tracked(&node));
             }
         }));
@@ -68,9 +68,9 @@ fn a_pod_that_fills_the_connection_table_does_not_keep_its_neighbours_from_new_c
     node.wait_log("flushing connections of an address that holds more than its share");
     assert!(node.log().contains("pod=\"default/hog\""), "{}", node.log());
     let metric = |name: &str| node.metric(&format!("antrea_agent_conntrack_{name}_connection_count{{table=\"ovs\"}}"));
-    until("the agent counts", PATIENCE, || (metric("max") == LIMIT && metric("flushed") > 0).then_some(())).unwrap();
+    until("the agent counts", TIMEOUT, || (metric("max") == LIMIT && metric("flushed") > 0).then_some(())).unwrap();
     // The default of Open vSwitch after a restart is too large to list.
     node.ovs.appctl(["dpctl/ct-set-maxconns", DATAPATH, "3000000"]).unwrap();
     let limit = || node.ovs.appctl(["dpctl/ct-get-maxconns", DATAPATH]).ok().filter(|max| max.trim() == "262144");
-    until("the agent has set a limit", PATIENCE, limit).unwrap();
+    until("the agent has set a limit", TIMEOUT, limit).unwrap();
 }

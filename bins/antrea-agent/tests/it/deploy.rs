@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 use testkit::{Netns, Process, Scratch};
 
 /// Starts Open vSwitch twice in the same directories, the second time over the leftovers of a killed one.
@@ -24,7 +24,7 @@ fn the_image_starts_open_vswitch_whatever_was_left_behind() {
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut ovs = Process::spawn(command).unwrap();
         let bridge = ["--may-exist", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev"];
-        until(format!("a bridge is made, round {round}"), PATIENCE, || vsctl(&bridge)).unwrap();
+        until(format!("a bridge is made, round {round}"), TIMEOUT, || vsctl(&bridge)).unwrap();
         ovs.kill().unwrap();
         assert_eq!(vsctl(&["--no-wait", "show"]), None, "ovsdb-server has exited");
     }

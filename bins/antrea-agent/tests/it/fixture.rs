@@ -11,7 +11,7 @@ use api::cni::{Attachment, AttachmentId, Call, ContainerId, Error, InterfaceName
 use apiserver::{ApiServer, Options};
 use serde_json::{Value, json};
 use testkit::process::Process;
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 use testkit::{Netns, Ovs, Scratch};
 
 pub(crate) const NODE_IP: &str = "192.168.77.1";
@@ -121,7 +121,7 @@ impl Node {
     /// Waits until the agent has exited with an error.
     pub(crate) fn wait_ended(&mut self) {
         let agent = self.agent.as_mut().unwrap();
-        let status = until("the agent ends", PATIENCE, || agent.ended().unwrap()).unwrap();
+        let status = until("the agent ends", TIMEOUT, || agent.ended().unwrap()).unwrap();
         assert!(!status.success());
     }
 
@@ -129,7 +129,7 @@ impl Node {
     pub(crate) fn stop_agent(&mut self) {
         let mut agent = self.agent.take().unwrap();
         testkit::process::run(std::process::Command::new("kill").arg(agent.pid().to_string()), None).unwrap();
-        let status = until("the agent to stop", PATIENCE, || agent.ended().unwrap()).unwrap();
+        let status = until("the agent to stop", TIMEOUT, || agent.ended().unwrap()).unwrap();
         assert!(status.success(), "{status}: {}", self.log());
     }
 
@@ -146,13 +146,13 @@ impl Node {
     /// Waits until the agent's log contains a text.
     pub(crate) fn wait_log(&self, text: &str) {
         let logged = || self.log().contains(text).then_some(());
-        until(format!("the log contains `{text}`"), PATIENCE, logged)
+        until(format!("the log contains `{text}`"), TIMEOUT, logged)
             .unwrap_or_else(|error| panic!("{error}\n{}", self.log()));
     }
 
     pub(crate) fn wait_ready(&self) {
         let ready = || self.cni(&Command::Status).is_ok().then_some(());
-        until(format!("the agent is ready; its log: {}", self.log()), PATIENCE, ready).unwrap_or_else(|error| {
+        until(format!("the agent is ready; its log: {}", self.log()), TIMEOUT, ready).unwrap_or_else(|error| {
             panic!("{error}\n{}", self.log());
         });
     }
@@ -180,7 +180,7 @@ impl Node {
     /// Waits until nothing of Pods is left.
     pub(crate) fn no_traces(&self) {
         let none = || self.traces().is_empty().then_some(());
-        until("the end of all Pods", PATIENCE, none)
+        until("the end of all Pods", TIMEOUT, none)
             .unwrap_or_else(|error| panic!("{error}: {:?}\n{}", self.traces(), self.log()));
     }
 

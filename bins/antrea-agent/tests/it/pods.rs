@@ -113,7 +113,7 @@ fn many_pods_at_a_time_come_and_go() {
     drop(done);
     assert_eq!(results.iter().count(), pods);
     node.no_traces();
-    testkit::wait::until("the switch forgets them", testkit::wait::PATIENCE, || (node.flows() == before).then_some(()))
+    testkit::wait::until("the switch forgets them", testkit::wait::TIMEOUT, || (node.flows() == before).then_some(()))
         .unwrap();
 }
 

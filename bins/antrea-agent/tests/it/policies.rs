@@ -7,7 +7,7 @@ use std::thread;
 use api::cni::request::Command;
 use serde_json::{Value, json};
 use testkit::Netns;
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 use types::control::Change;
 
 use crate::controller::{Controller, allow, pod};
@@ -63,7 +63,7 @@ fn a_pod_waits_for_the_controller_and_no_packet_passes_before_its_policies() {
         let adding = scope.spawn(|| node.add("web"));
         // The switch has the port, and the controller has not seen the Pod.
         let held = || node.ask_json("/v1/agentinfo")["podsThatWaitForPolicies"][0].as_str().map(str::to_owned);
-        assert_eq!(until("the Pod waits", PATIENCE, held).unwrap(), "default/web");
+        assert_eq!(until("the Pod waits", TIMEOUT, held).unwrap(), "default/web");
         thread::yield_now();
         assert!(!adding.is_finished());
         controller.pod(&pod("web", "web"));
@@ -100,7 +100,7 @@ fn an_agent_that_starts_without_a_controller_enforces_its_last_snapshot() {
         let addressed = format!("{batch:?}").contains(&client.v4.to_string());
         (seen == 3 && addressed).then_some(())
     };
-    until("the snapshot is written", PATIENCE, written).unwrap();
+    until("the snapshot is written", TIMEOUT, written).unwrap();
     let before = node.flows();
     drop(served);
     node.wait_log("disconnected from antrea-controller");
@@ -183,7 +183,7 @@ fn a_node_without_a_snapshot_attaches_no_pod_while_the_controller_is_not_availab
 fn wait_for_snapshot(node: &Node) -> PathBuf {
     node.wait_ready();
     let snapshot = node.file("networkpolicy/policies");
-    until("the snapshot is written", PATIENCE, || snapshot.exists().then_some(())).unwrap();
+    until("the snapshot is written", TIMEOUT, || snapshot.exists().then_some(())).unwrap();
     snapshot
 }
 
@@ -213,11 +213,10 @@ fn an_outdated_snapshot_is_not_enforced_after_a_failed_write() {
     let older = std::fs::read(&snapshot).unwrap();
     // A directory at the path of the temporary file makes writes fail.
     let in_the_way = snapshot.with_file_name(".policies");
-    until("nothing is being written", PATIENCE, || std::fs::create_dir(&in_the_way).ok()).unwrap();
+    until("nothing is being written", TIMEOUT, || std::fs::create_dir(&in_the_way).ok()).unwrap();
     controller.pod(&pod("web", "web"));
     node.wait_log("cannot write the policy snapshot");
-    let truncated =
-        until("the snapshot is truncated", PATIENCE, || std::fs::read(&snapshot).ok().filter(Vec::is_empty));
+    let truncated = until("the snapshot is truncated", TIMEOUT, || std::fs::read(&snapshot).ok().filter(Vec::is_empty));
     assert!(truncated.is_ok());
     drop(served);
     node.kill_agent();
@@ -232,14 +231,14 @@ fn an_outdated_snapshot_is_not_enforced_after_a_failed_write() {
     std::fs::create_dir(&in_the_way).unwrap();
     node.start_agent();
     let again = || (node.log().matches(refused).count() == 2).then_some(());
-    until("the outdated snapshot is rejected", PATIENCE, again).unwrap();
+    until("the outdated snapshot is rejected", TIMEOUT, again).unwrap();
     let error = node.cni(&Command::Status).unwrap_err();
     assert!(error.details.contains("antrea-controller"), "{error:?}");
     // A failed write is repeated without a new batch.
     let _served = controller.serve(&node);
     let failed = || (node.log().matches("cannot write the policy snapshot").count() == 2).then_some(());
-    until("a write that fails", PATIENCE, failed).unwrap();
+    until("a write that fails", TIMEOUT, failed).unwrap();
     std::fs::remove_dir(&in_the_way).unwrap();
     let written = || api::control::decode(&std::fs::read(&snapshot).ok()?).ok().map(drop);
-    until("the snapshot is written", PATIENCE, written).unwrap();
+    until("the snapshot is written", TIMEOUT, written).unwrap();
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use node::recording::{Entry, Replay};
 use openflow::flow::Flow;
 use serde_json::json;
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 
 use crate::fixture::Node;
 
@@ -92,7 +92,7 @@ fn a_replay_ends_with_the_state_of_the_node_also_after_the_recording_began_again
     node.ovs.start_vswitchd().unwrap();
     let old = node.file("recording").join("events.old.jsonl");
     let mut round = 0;
-    until("the recording begins again", PATIENCE, || {
+    until("the recording begins again", TIMEOUT, || {
         round += 1;
         change_services(&node, round);
         old.exists().then_some(())
@@ -104,7 +104,7 @@ fn a_replay_ends_with_the_state_of_the_node_also_after_the_recording_began_again
         let (mut replay, _) = replay(&node, "events.jsonl");
         (desired(&mut replay) == actual(&node)).then_some(())
     };
-    until("the replay equals the Node", PATIENCE, same).unwrap_or_else(|error| {
+    until("the replay equals the Node", TIMEOUT, same).unwrap_or_else(|error| {
         let (mut replay, events) = replay(&node, "events.jsonl");
         let difference = desired(&mut replay).into_iter().zip(actual(&node)).map(|(replayed, actual)| {
             let lines = replayed.symmetric_difference(&actual).cloned().collect::<Vec<_>>();
@@ -125,7 +125,7 @@ fn a_recording_has_no_token_and_no_key() {
     let token = fs::read_to_string(node.file("loopback-client-token")).unwrap();
     let kubeconfig = fs::read_to_string(node.file("kubeconfig")).unwrap();
     let recorded = || fs::read_to_string(node.file("recording/events.jsonl")).unwrap();
-    until("the Pod is recorded", PATIENCE, || recorded().contains("VethAttached").then_some(())).unwrap();
+    until("the Pod is recorded", TIMEOUT, || recorded().contains("VethAttached").then_some(())).unwrap();
     let secrets = kubeconfig.split_whitespace().filter(|word| word.len() > 40).chain([token.trim()]);
     let secrets: Vec<&str> = secrets.collect();
     assert!(secrets.len() > 1, "{kubeconfig}");

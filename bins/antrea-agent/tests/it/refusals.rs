@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 
 use crate::fixture::{Node, PodNet};
 
@@ -26,7 +26,7 @@ fn a_pod_that_floods_a_service_without_endpoints_does_not_delay_its_neighbours_r
     node.api.local().create("v1", "services", "default", service).unwrap();
     let at: SocketAddr = "10.96.0.50:80".parse().unwrap();
     let (flooder, neighbour) = (node.add("flooder"), node.add("neighbour"));
-    until("a refusal", PATIENCE, || refused(&neighbour, at)).unwrap();
+    until("a refusal", TIMEOUT, || refused(&neighbour, at)).unwrap();
     let (stop, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
     let sockets: Vec<UdpSocket> =
         (0..16).map(|_| flooder.netns.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap()).collect();
@@ -40,7 +40,7 @@ fn a_pod_that_floods_a_service_without_endpoints_does_not_delay_its_neighbours_r
                 testkit::wait::rest(Duration::from_millis(5));
             }
         });
-        until("the flood flows", PATIENCE, || (sent.load(Ordering::Relaxed) > 3000).then_some(())).unwrap();
+        until("the flood flows", TIMEOUT, || (sent.load(Ordering::Relaxed) > 3000).then_some(())).unwrap();
         let ask = |_| {
             testkit::wait::rest(Duration::from_millis(100));
             refused(&neighbour, at)

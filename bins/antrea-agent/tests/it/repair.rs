@@ -1,6 +1,6 @@
 //! Repair of drift in the host network and the bridge.
 
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 
 use crate::fixture::{Node, reaches};
 
@@ -9,16 +9,16 @@ fn drift_of_the_host_network_is_repaired_and_counted() {
     let node = Node::start("antreaProxy: {proxyAll: true}");
     let pod = node.add("web");
     let address = || node.netns.ip(["-4", "addr", "show", "dev", "antrea-gw0"]).unwrap().contains("10.10.1.1/24");
-    until("the gateway has its address", PATIENCE, || address().then_some(())).unwrap();
-    until("the kernel is at rest", PATIENCE, || (node.metric("antrea_agent_ovs_total_flow_count") > 0).then_some(()))
+    until("the gateway has its address", TIMEOUT, || address().then_some(())).unwrap();
+    until("the kernel is at rest", TIMEOUT, || (node.metric("antrea_agent_ovs_total_flow_count") > 0).then_some(()))
         .unwrap();
 
     node.netns.ip(["addr", "del", "10.10.1.1/24", "dev", "antrea-gw0"]).unwrap();
-    until("the address is back", PATIENCE, || address().then_some(())).unwrap();
+    until("the address is back", TIMEOUT, || address().then_some(())).unwrap();
     let table = || testkit::process::run(node.netns.command("nft").args(["list", "table", "inet", "antrea"]), None);
     table().unwrap();
     testkit::process::run(node.netns.command("nft").args(["delete", "table", "inet", "antrea"]), None).unwrap();
-    until("the rules are back", PATIENCE, || table().ok()).unwrap();
+    until("the rules are back", TIMEOUT, || table().ok()).unwrap();
     assert!(reaches(&pod.netns, "10.10.1.1".parse().unwrap()));
     assert!(node.metric("antrea_agent_host_repair_count") >= 2);
     assert!(node.log().contains("host network drifted; repaired"));
@@ -33,11 +33,11 @@ fn routes_and_flows_of_a_node_are_added_and_removed_with_it() {
     node.api.local().patch("v1", "nodes", "", "n2", "status", apiserver::Patch::Merge, &status).unwrap();
     let route = || node.netns.ip(["route", "show", "10.10.2.0/24"]).unwrap();
     let there = || route().contains("via 10.10.2.1 dev antrea-gw0").then_some(());
-    until("the route comes", PATIENCE, there).unwrap();
+    until("the route comes", TIMEOUT, there).unwrap();
     let flow = || node.flows().iter().any(|flow| flow.contains("nw_dst=10.10.2.0/24"));
-    until("the flow comes", PATIENCE, || flow().then_some(())).unwrap();
+    until("the flow comes", TIMEOUT, || flow().then_some(())).unwrap();
     node.api.local().delete("v1", "nodes", "", "n2", None).unwrap();
-    until("both go", PATIENCE, || (route().is_empty() && !flow()).then_some(())).unwrap();
+    until("both go", TIMEOUT, || (route().is_empty() && !flow()).then_some(())).unwrap();
 }
 
 #[test]
@@ -49,10 +49,10 @@ fn drift_of_the_bridge_is_repaired_and_counted() {
     assert!(reaches(&one.netns, two.v4), "the port is put back");
     let mode = || node.ovs.vsctl(["get", "bridge", "br-int", "fail_mode"]).unwrap().trim().to_owned();
     node.ovs.vsctl(["set", "bridge", "br-int", "fail_mode=standalone"]).unwrap();
-    until("the bridge is closed again", PATIENCE, || (mode() == "secure").then_some(())).unwrap();
+    until("the bridge is closed again", TIMEOUT, || (mode() == "secure").then_some(())).unwrap();
     let limits = || node.ovs.vsctl(["get", "bridge", "br-int", "flow_tables"]).unwrap();
     node.ovs.vsctl(["clear", "bridge", "br-int", "flow_tables"]).unwrap();
-    until("the table of clients is limited again", PATIENCE, || limits().contains("40=").then_some(())).unwrap();
+    until("the table of clients is limited again", TIMEOUT, || limits().contains("40=").then_some(())).unwrap();
     assert_eq!(node.metric("antrea_agent_bridge_repair_count"), 3);
     node.del(&one);
     node.del(&two);

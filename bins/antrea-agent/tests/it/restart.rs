@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 
 use crate::fixture::{Node, reaches};
 
@@ -39,11 +39,11 @@ fn a_switch_that_was_killed_gets_everything_back() {
     // With an unused port number in between.
     node.del(&gone);
     let is_gone = || (!node.flows().iter().any(|flow| flow.contains(&gone.v4.to_string()))).then_some(());
-    until("its flows are gone", PATIENCE, is_gone).unwrap();
+    until("its flows are gone", TIMEOUT, is_gone).unwrap();
     let before = node.flows();
     node.ovs.kill_vswitchd().unwrap();
     node.ovs.start_vswitchd().unwrap();
-    until("the flows are back", PATIENCE, || (node.flows() == before).then_some(())).unwrap();
+    until("the flows are back", TIMEOUT, || (node.flows() == before).then_some(())).unwrap();
     assert!(reaches(&one.netns, two.v4) && reaches(&two.netns, one.v6));
     let three = node.add("three");
     assert!(reaches(&three.netns, one.v4));
@@ -58,7 +58,7 @@ fn a_pod_that_vanished_while_no_agent_ran_is_cleaned_up_at_the_next_start() {
     let name = one.attachment.host().unwrap().name.clone();
     drop(one);
     let gone = || node.netns.ip(["link", "show", "dev", &name]).is_err().then_some(());
-    until("the kernel removes the device", PATIENCE, gone).unwrap();
+    until("the kernel removes the device", TIMEOUT, gone).unwrap();
     node.start_agent();
     node.wait_ready();
     let interfaces = node.ask_json("/v1/podinterfaces");

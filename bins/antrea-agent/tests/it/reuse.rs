@@ -12,7 +12,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use serde_json::json;
 use testkit::Netns;
 use testkit::process::run;
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 
 use crate::controller::{Controller, Served, allow, pod};
 use crate::fixture::{Node, PodNet, call};
@@ -102,7 +102,7 @@ impl Client {
         udp.connect(at).unwrap();
         let sctp = sctp(&from.netns);
         sctp.connect((to.v4, 0)).unwrap();
-        let mut tcp = from.netns.run(|| TcpStream::connect_timeout(&at, PATIENCE)).unwrap().unwrap();
+        let mut tcp = from.netns.run(|| TcpStream::connect_timeout(&at, TIMEOUT)).unwrap().unwrap();
         let (mut served, _) = listener.accept().unwrap();
         tcp.write_all(b"x").unwrap();
         served.read_exact(&mut [0]).unwrap();
@@ -111,7 +111,7 @@ impl Client {
         for socket in [&udp, &sctp] {
             socket.set_read_timeout(Some(PAUSE)).unwrap();
             let answered = || socket.send(b"12345678").ok().and_then(|_| socket.recv(&mut [0; 64]).ok());
-            until("an answer", PATIENCE, answered).unwrap();
+            until("an answer", TIMEOUT, answered).unwrap();
         }
         tcp.set_nonblocking(true).unwrap();
         let stops = Arc::clone(&stop);
@@ -151,7 +151,7 @@ fn a_connection_to_a_pod_that_is_gone_does_not_reach_the_next_one_with_its_addre
         (counted(&client.netns).iter().zip(sent).zip([50, 2, 50]).all(|((now, then), n)| *now >= then + n))
             .then_some(())
     };
-    let went_on = until("the client goes on sending", PATIENCE, more);
+    let went_on = until("the client goes on sending", TIMEOUT, more);
     assert_eq!(counted(&isolated), [0; 3], "{PROTOCOLS:?} of an older Pod's connections");
     went_on.unwrap();
     drop(talk);
@@ -164,7 +164,7 @@ fn connections_to_an_unassigned_address_are_not_accepted_for_its_next_pod() {
     let (old, _second, _third) = (node.add("old"), node.add("second"), node.add("third"));
     node.del(&old);
     let is_free = || (!node.traces().contains(&old.v4.to_string())).then_some(());
-    until("the address is free", PATIENCE, is_free).unwrap();
+    until("the address is free", TIMEOUT, is_free).unwrap();
     // No Pod has the address: there is no ARP reply, and no policy applies to packets to it.
     let mac = node.ask_json("/v1/podinterfaces")[0]["mac"].as_str().unwrap().to_owned();
     client.netns.ip(["neigh", "replace", &old.v4.to_string(), "lladdr", &mac, "dev", "eth0"]).unwrap();

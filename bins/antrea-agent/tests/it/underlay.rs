@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use apiserver::Patch;
 use serde_json::{Value, json};
 use testkit::Netns;
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 
 use crate::fixture::{NODE_IP, Node, OUTSIDE_IP, reaches};
 
@@ -27,7 +27,7 @@ impl Node {
 
     fn wait_problem(&self, about: &str) {
         let found = || self.problems().iter().any(|problem| problem.contains(about)).then_some(());
-        until(format!("a problem: {about}"), PATIENCE, found)
+        until(format!("a problem: {about}"), TIMEOUT, found)
             .unwrap_or_else(|error| panic!("{error}: {:?}", self.problems()));
     }
 
@@ -43,7 +43,7 @@ impl Node {
     fn hears_the_api(&self, name: &str, external: &str) {
         self.make_service(name, external);
         let routed = || (self.device_to(external) == "antrea-gw0").then_some(());
-        until(format!("the route to {external}"), PATIENCE, routed)
+        until(format!("the route to {external}"), TIMEOUT, routed)
             .unwrap_or_else(|error| panic!("{error}\n{}", self.log()));
     }
 }
@@ -73,7 +73,7 @@ fn a_node_object_takes_neither_the_underlay_nor_an_older_nodes_pods() {
         node.api.local().patch("v1", "nodes", "", name, "status", Patch::Merge, &addresses).unwrap();
     };
     join("honest", "192.168.77.3", "10.10.3.0/24");
-    until("the route to its Pods", PATIENCE, || (node.device_to("10.10.3.7") == "antrea-gw0").then_some(())).unwrap();
+    until("the route to its Pods", TIMEOUT, || (node.device_to("10.10.3.7") == "antrea-gw0").then_some(())).unwrap();
     // creationTimestamp has a resolution of one second.
     let created = |name: &str| {
         let object = node.api.local().get("v1", "nodes", "", name).unwrap();
@@ -84,7 +84,7 @@ fn a_node_object_takes_neither_the_underlay_nor_an_older_nodes_pods() {
         node.api.local().create("v1", "nodes", "", json!({"metadata": {"name": "clock"}})).unwrap();
         (created("clock") > created("honest")).then_some(())
     };
-    until("the next second", PATIENCE, is_later).unwrap();
+    until("the next second", TIMEOUT, is_later).unwrap();
     join("a-rogue", "192.168.77.4", "10.10.3.0/24");
     join("b-rogue", "192.168.77.5", "192.168.77.0/25");
     node.wait_problem("Node a-rogue: spec.podCIDRs: 10.10.3.0/24 overlaps 10.10.3.0/24 of Node honest, which keeps it");
@@ -114,7 +114,7 @@ fn an_agent_that_finds_a_route_between_itself_and_the_api_removes_it() {
 
 fn bind(netns: &Netns, address: String) -> UdpSocket {
     let socket = netns.run(|| UdpSocket::bind(address)).unwrap().unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     socket
 }
 
@@ -133,7 +133,7 @@ fn a_hostile_pod_and_a_hostile_neighbour_get_nothing_past_the_host() {
             testkit::process::run(node.netns.command("nft").args(["list", "set", "inet", "antrea", "nodes"]), None);
         rules.unwrap().contains(OUTSIDE_IP).then_some(())
     };
-    until("the rules about n2", PATIENCE, guarded).unwrap();
+    until("the rules about n2", TIMEOUT, guarded).unwrap();
 
     // First packets that must not arrive, then packets that must, on the same path.
     let from_pod = bind(&pod.netns, format!("{}:0", pod.v4));

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 use testkit::{Netns, veth_pair};
 
 use crate::agent::{ADDRESS, Agent};
@@ -101,7 +101,7 @@ fn portmap_and_bandwidth_work_after_antrea() {
         // Connections to the port of the Node reach the Pod, and its traffic is shaped.
         let listener = pod.run(|| TcpListener::bind("10.10.0.4:80")).unwrap().unwrap();
         let server = thread::spawn(move || listener.accept().unwrap().0.write_all(b"hello").unwrap());
-        assert_eq!(until("a connection to the port", PATIENCE, || greeting(&client)).unwrap(), "hello");
+        assert_eq!(until("a connection to the port", TIMEOUT, || greeting(&client)).unwrap(), "hello");
         server.join().unwrap();
         let shaped =
             testkit::process::run(node.command("tc").args(["qdisc", "show", "dev", "web-0-8ec607"]), None).unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 
 use super::*;
 
@@ -16,7 +16,7 @@ impl Block {
         let blocked = engine.clone();
         tokio::spawn(async move { blocked.query(move |_| released.recv().is_err()).await });
         let is_busy = || engine.overview().unwrap().activity.filter(|activity| activity.what == "a query").map(drop);
-        until("the brain is busy", PATIENCE, is_busy).unwrap();
+        until("the brain is busy", TIMEOUT, is_busy).unwrap();
         Self(Some(release))
     }
 }
@@ -34,7 +34,7 @@ pub(crate) async fn synced() -> Engine {
         engine.send(Event::Synced(kind)).await;
     }
     let is_synced = || engine.overview().unwrap().is_synced.then_some(());
-    until("the initial sync", PATIENCE, is_synced).unwrap();
+    until("the initial sync", TIMEOUT, is_synced).unwrap();
     engine
 }
 

@@ -1,4 +1,4 @@
-//! The committed code is what the `.proto` files say. `make codegen` writes it anew.
+//! The committed code is what the `.proto` files say. `make codegen` writes it.
 
 use std::fs;
 use std::path::Path;

@@ -12,7 +12,7 @@ use api::cni::{
     Listener, Pod, Release, Route, client,
 };
 use testkit::Scratch;
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
@@ -44,7 +44,7 @@ impl Agent {
 
     fn wait_for(&self, entry: &str) {
         let seen = || self.log().iter().any(|line| line == entry).then_some(());
-        until(format!("{entry} among {:?}", self.log()), PATIENCE, seen).unwrap();
+        until(format!("{entry} among {:?}", self.log()), TIMEOUT, seen).unwrap();
     }
 
     async fn pass(&self, what: &str, id: &AttachmentId) {
@@ -144,13 +144,13 @@ impl Server {
     }
 
     fn ask(&self, command: &Command) -> Result<Option<Attachment>, Error> {
-        self.runtime.block_on(client::call(&self.socket, command, PATIENCE))
+        self.runtime.block_on(client::call(&self.socket, command, TIMEOUT))
     }
 
     /// Sends a command without waiting for the reply.
     fn begin(&self, command: Command) -> JoinHandle<Result<Option<Attachment>, Error>> {
         let socket = self.socket.clone();
-        self.runtime.spawn(async move { client::call(&socket, &command, PATIENCE).await })
+        self.runtime.spawn(async move { client::call(&socket, &command, TIMEOUT).await })
     }
 
     /// Waits until the server has no connection.
@@ -158,7 +158,7 @@ impl Server {
         let path = self.socket.to_str().unwrap();
         let sockets =
             || fs::read_to_string("/proc/net/unix").unwrap().lines().filter(|line| line.ends_with(path)).count();
-        until("the connections to end", PATIENCE, || (sockets() == 1).then_some(())).unwrap();
+        until("the connections to end", TIMEOUT, || (sockets() == 1).then_some(())).unwrap();
     }
 
     fn stop(self) {
@@ -235,8 +235,8 @@ fn a_stopping_server_completes_running_calls() {
     agent.wait_for("ADD a begins");
     let Server { runtime, task, stop, socket, _directory } = server;
     stop.send(()).unwrap();
-    until("the socket to go", PATIENCE, || (!socket.exists()).then_some(())).unwrap();
-    let error = runtime.block_on(client::call(&socket, &release("a"), PATIENCE)).unwrap_err();
+    until("the socket to go", TIMEOUT, || (!socket.exists()).then_some(())).unwrap();
+    let error = runtime.block_on(client::call(&socket, &release("a"), TIMEOUT)).unwrap_err();
     assert_eq!(error.code, Code::TryAgainLater);
     agent.open("a");
     assert_eq!(runtime.block_on(add).unwrap().unwrap(), Some(attachment(&call("a"))));
@@ -257,7 +257,7 @@ fn a_panic_in_the_handler_is_an_error_and_the_next_call_succeeds() {
 fn a_missing_agent_is_a_transient_error() {
     let directory = Scratch::new().unwrap();
     let runtime = Runtime::new().unwrap();
-    let ask = |path: &Path, command: &Command| runtime.block_on(client::call(path, command, PATIENCE)).unwrap_err();
+    let ask = |path: &Path, command: &Command| runtime.block_on(client::call(path, command, TIMEOUT)).unwrap_err();
     let missing = directory.path().join("cni.sock");
     let stale = directory.path().join("stale.sock");
     drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
@@ -281,7 +281,7 @@ fn clients_of_other_protocols_are_rejected_and_do_no_harm() {
         stream.write_all(b"220 mail.example.com ESMTP\r\n").unwrap();
     });
     let runtime = Runtime::new().unwrap();
-    let error = runtime.block_on(client::call(&path, &Command::Status, PATIENCE)).unwrap_err();
+    let error = runtime.block_on(client::call(&path, &Command::Status, TIMEOUT)).unwrap_err();
     assert!(matches!(error.code, Code::NotAvailable | Code::Rpc), "{error}");
     other.join().unwrap();
 

@@ -115,7 +115,7 @@ proptest! {
                 Step::Adopt(id, key) => match ids.adopt(id, key.stable_hash()) {
                     Adopted::Kept => drop(in_use.insert(id, Some(key))),
                     Adopted::Ambiguous => {
-                        // No key may get it, and none of those that cannot be told apart.
+                        // No key may get it, and none of those that cannot be distinguished.
                         let known = in_use.iter().filter(|(other, holder)| {
                             **holder == Some(key) && !live.values().any(|id| id == *other) && !retiring.contains(*other)
                         });

@@ -253,7 +253,7 @@ fn a_clause_added_to_a_leftover_can_be_removed_again() {
         assert_eq!(switch.converge(&mut state), 1);
         state.remove(&3);
         if lost {
-            // After a resync the new clause cannot be told from the leftover: all of them stay.
+            // After a resync the new clause cannot be distinguished from the leftover: all of them stay.
             switch.resync(&mut state);
             assert_eq!(switch.converge(&mut state), 0);
             assert!(texts(&switch)[0].ends_with("conjunction(1,1/2),conjunction(2,1/2),conjunction(3,1/2)"));

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use host::{Kernel, diff, nft};
 use testkit::process::run;
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 use testkit::{Netns, veth_pair};
 use types::host::{Desired, Firewall, Guard, NodePort, Op, PolicyOnly, Virtual};
 use types::meta::Protocol;
@@ -163,8 +163,8 @@ fn seen(server: &Netns, listen: &str, client: &Netns, to: &str) -> String {
     let [listen, to]: [SocketAddr; 2] = [listen, to].map(|address| address.parse().unwrap());
     // A process that another test is just starting may hold the last listener for a moment.
     let bind = || server.run(|| TcpListener::bind(listen)).unwrap().ok();
-    let listener = until(format!("{listen} to be free"), PATIENCE, bind).unwrap();
-    let connect = || TcpStream::connect_timeout(&to, PATIENCE);
+    let listener = until(format!("{listen} to be free"), TIMEOUT, bind).unwrap();
+    let connect = || TcpStream::connect_timeout(&to, TIMEOUT);
     let _stream = client.run(connect).unwrap().unwrap_or_else(|error| panic!("{to}: {error}"));
     listener.accept().unwrap().1.ip().to_string()
 }

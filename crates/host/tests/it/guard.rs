@@ -10,7 +10,7 @@ use nix::sys::socket::{
 };
 use testkit::Netns;
 use testkit::process::run;
-use testkit::wait::PATIENCE;
+use testkit::wait::TIMEOUT;
 use types::host::{Firewall, Guard};
 
 use crate::firewall::{World, firewall, replace};
@@ -24,7 +24,7 @@ fn at(address: &str) -> SocketAddr {
 
 fn bind(netns: &Netns, address: &str) -> UdpSocket {
     let socket = netns.run(|| UdpSocket::bind(at(address))).unwrap().unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     socket
 }
 
@@ -183,7 +183,7 @@ fn pods_cannot_send_to_tunnels_of_nodes() {
     }
     let counter =
         |name: &str| run(outside.command("nft").args(["list", "counter", "inet", "watch", name]), None).unwrap();
-    testkit::wait::until("the other protocol", PATIENCE, || counter("other").contains("packets 1 ").then_some(()))
+    testkit::wait::until("the other protocol", TIMEOUT, || counter("other").contains("packets 1 ").then_some(()))
         .unwrap();
     assert!(counter("gre").contains("packets 0 "), "{}", counter("gre"));
 }

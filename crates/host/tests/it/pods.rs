@@ -8,7 +8,7 @@ use std::process::Command;
 
 use host::pod;
 use testkit::process::run;
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 use testkit::{Netns, Ovs, Process, veth_pair};
 use types::host::{PodLink, PodRoute};
 use types::network::Datapath;
@@ -131,7 +131,7 @@ fn the_kernel_drops_pod_packets_with_the_userspace_datapath() {
         node.ip(["route", "add", "10.10.0.2", "dev", "pod-2"]).unwrap();
         if reached {
             // The route back must work, or the test would show nothing.
-            until("an answer", PATIENCE, || ping(&inside, "10.10.0.1").then_some(())).unwrap();
+            until("an answer", TIMEOUT, || ping(&inside, "10.10.0.1").then_some(())).unwrap();
         }
         assert_eq!(ping(&inside, "10.10.0.1"), reached, "ARP and ping with {datapath:?}");
         // Packets to the device itself, and to an address that a bridge would forward.
@@ -175,14 +175,14 @@ fn pods_connect_through_the_userspace_datapath() {
     }
     let [a, b] = &namespaces;
     for address in ["10.10.0.3", "fd00:10::3"] {
-        until("an answer through the switch", PATIENCE, || ping(a, address).then_some(())).unwrap();
+        until("an answer through the switch", TIMEOUT, || ping(a, address).then_some(())).unwrap();
     }
     for server in ["10.10.0.3:80", "[fd00:10::3]:80"] {
         let server: SocketAddr = server.parse().unwrap();
         let listener = b.run(|| std::net::TcpListener::bind(server)).unwrap().unwrap();
-        let mut client = a.run(|| std::net::TcpStream::connect_timeout(&server, PATIENCE)).unwrap().unwrap();
+        let mut client = a.run(|| std::net::TcpStream::connect_timeout(&server, TIMEOUT)).unwrap().unwrap();
         let mut accepted = listener.accept().unwrap().0;
-        accepted.set_read_timeout(Some(PATIENCE)).unwrap();
+        accepted.set_read_timeout(Some(TIMEOUT)).unwrap();
         // More than fits into one packet.
         let sent = vec![7; 100_000];
         client.write_all(&sent).unwrap();
@@ -205,9 +205,9 @@ fn an_announcement_arrives_at_the_host_end() {
     command.stdout(fs::File::create(&said).unwrap()).stderr(fs::File::create(scratch.path().join("log")).unwrap());
     let mut tcpdump = Process::spawn(command).unwrap();
     let log = || fs::read_to_string(scratch.path().join("log")).unwrap();
-    until("tcpdump to listen", PATIENCE, || log().contains("listening on").then_some(())).unwrap();
+    until("tcpdump to listen", TIMEOUT, || log().contains("listening on").then_some(())).unwrap();
     pod::announce(&pod).unwrap();
-    until("all announcements", PATIENCE, || tcpdump.ended().unwrap()).unwrap();
+    until("all announcements", TIMEOUT, || tcpdump.ended().unwrap()).unwrap();
     let said = fs::read_to_string(said).unwrap();
     let arp = "0a:00:0a:0a:00:02 > ff:ff:ff:ff:ff:ff, ethertype ARP (0x0806), length 42: Request who-has 10.10.0.2";
     let na = "0a:00:0a:0a:00:02 > 33:33:00:00:00:01, ethertype IPv6 (0x86dd), length 86: fd00:10::2 > ff02::1: ICMP6, \
@@ -236,7 +236,7 @@ fn neighbours_accept_an_announcement() {
         let right = |ip: &str| text.lines().any(|line| line.starts_with(ip) && line.contains("0a:00:0a:0a:00:02"));
         (right("10.10.0.2") && right("fd00:10::2")).then_some(())
     };
-    until("the neighbours to update", PATIENCE, believed).unwrap();
+    until("the neighbours to update", TIMEOUT, believed).unwrap();
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn stale_veths_and_chains_are_removed_after_a_crash() {
     // The Pod's namespace ends, and the veth with it.
     drop(inside);
     let gone = || (!node.ip(["link"]).unwrap().contains("pod-2")).then_some(());
-    until("the veth to disappear", PATIENCE, gone).unwrap();
+    until("the veth to disappear", TIMEOUT, gone).unwrap();
     let collect = |keep: &[&str]| {
         let keep = keep.iter().map(|name| (*name).to_owned()).collect();
         node.run(|| pod::collect(&keep)).unwrap().unwrap()

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use host::watch::{Change, Watch};
 use host::{Kernel, nft};
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 use testkit::{Netns, veth_pair};
 use types::host::{Address, Firewall, Neighbour, Op, Route};
 
@@ -25,7 +25,7 @@ impl Watcher {
     /// Waits until this change is reported, possibly with others.
     fn wait_for(&mut self, change: Change) {
         let listen = async { while !self.watch.changed().await.unwrap().contains(&change) {} };
-        let heard = self.runtime.block_on(async { tokio::time::timeout(PATIENCE, listen).await });
+        let heard = self.runtime.block_on(async { tokio::time::timeout(TIMEOUT, listen).await });
         heard.unwrap_or_else(|_| panic!("{change:?} is not reported"));
     }
 
@@ -38,7 +38,7 @@ impl Watcher {
             }
             all
         };
-        self.runtime.block_on(async { tokio::time::timeout(PATIENCE, listen).await }).unwrap()
+        self.runtime.block_on(async { tokio::time::timeout(TIMEOUT, listen).await }).unwrap()
     }
 }
 
@@ -49,7 +49,7 @@ fn node() -> (Netns, Netns) {
     // No notifications from the kernel itself.
     node.ip(["link", "set", "antrea-gw0", "addrgenmode", "none", "up"]).unwrap();
     let up = || node.ip(["link", "show", "antrea-gw0"]).unwrap().contains("state UP").then_some(());
-    until("the gateway to be up", PATIENCE, up).unwrap();
+    until("the gateway to be up", TIMEOUT, up).unwrap();
     (node, other)
 }
 

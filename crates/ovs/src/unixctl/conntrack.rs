@@ -6,51 +6,51 @@ use std::net::IpAddr;
 
 use super::fields::{inner, key_value, number, split};
 
-/// One tracked connection.
+/// A connection that the datapath tracks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConntrackEntry {
-    /// What it carries.
+    /// Transport protocol of the connection.
     pub protocol: ConntrackProtocol,
-    /// Its first packet.
+    /// Addresses and ports of the first packet.
     pub original: ConntrackTuple,
-    /// What an answer looks like.
+    /// Addresses and ports of a reply, after NAT.
     pub reply: ConntrackTuple,
-    /// The zone that it is tracked in.
+    /// The connection tracking zone (`ct_zone`).
     pub zone: u16,
-    /// Its mark.
+    /// The connection mark (`ct_mark`).
     pub mark: u32,
-    /// Its label.
+    /// The connection label (`ct_label`).
     pub label: u128,
-    /// How far a TCP or SCTP connection is, such as `ESTABLISHED`.
+    /// State of a TCP or SCTP connection, such as `ESTABLISHED`.
     pub state: Option<String>,
-    /// What is not known here, as text.
+    /// Other fields of the dump, as text.
     pub other: BTreeMap<String, String>,
 }
 
 /// One direction of a connection.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ConntrackTuple {
-    /// Sender.
+    /// Source address of the packets.
     pub src: IpAddr,
-    /// Receiver.
+    /// Destination address of the packets.
     pub dst: IpAddr,
-    /// What tells it from others between the same two.
+    /// Ports, or the fields of ICMP.
     pub layer4: Layer4,
-    /// What is not known here, as text.
+    /// Other fields of the dump, as text.
     pub other: BTreeMap<String, String>,
 }
 
-/// What tells connections between the same two addresses apart.
+/// The fields that distinguish connections between the same two addresses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Layer4 {
-    /// TCP, UDP, SCTP.
+    /// Ports of TCP, UDP and SCTP.
     Ports {
-        /// Of the sender.
+        /// Source port of the packets.
         src: u16,
-        /// Of the receiver.
+        /// Destination port of the packets.
         dst: u16,
     },
-    /// ICMP and ICMPv6.
+    /// Fields of ICMP and ICMPv6 messages.
     Icmp {
         /// The identifier of an echo.
         id: u16,
@@ -59,35 +59,35 @@ pub enum Layer4 {
         /// Code of the message.
         code: u8,
     },
-    /// Anything else.
+    /// Protocols without such fields.
     None,
 }
 
 /// The protocol of a connection.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ConntrackProtocol {
-    /// TCP.
+    /// IP protocol number 6.
     Tcp,
-    /// UDP.
+    /// IP protocol number 17.
     Udp,
-    /// SCTP.
+    /// IP protocol number 132.
     Sctp,
-    /// ICMP.
+    /// IP protocol number 1.
     Icmp,
-    /// ICMPv6.
+    /// IP protocol number 58.
     Icmpv6,
-    /// What the switch calls it: a name or a number.
+    /// Any other protocol, by the name or number that the switch prints.
     Other(String),
 }
 
-/// Which connections to forget; what is not given matches all. Printed in the syntax of `dpctl/flush-conntrack`.
+/// The connections to forget; an absent field matches all. Printed in the syntax of `dpctl/flush-conntrack`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ConntrackMatch {
-    /// Sender.
+    /// Source address of the first packet.
     pub src: Option<IpAddr>,
-    /// Receiver.
+    /// Destination address of the first packet.
     pub dst: Option<IpAddr>,
-    /// IP protocol number.
+    /// IP protocol number, such as 6 for TCP.
     pub protocol: Option<u8>,
     /// Port of the sender.
     pub src_port: Option<u16>,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// The counters of a daemon that have counted anything, by name.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Coverage {
-    /// The counters.
+    /// Counters with a value above zero, by name.
     pub counters: BTreeMap<String, Counter>,
 }
 

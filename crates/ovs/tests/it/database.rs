@@ -13,7 +13,7 @@ use ovsdb::tables::{Bridge, BridgeColumns, Columns, OpenVSwitchColumns};
 use ovsdb::transaction::{OperationResult, Transaction};
 use ovsdb::value::{Datum, Row, RowRef, Uuid};
 use testkit::Ovs;
-use testkit::wait::PATIENCE;
+use testkit::wait::TIMEOUT;
 use tokio::time::timeout;
 
 /// A database server without a switch, which would write into the database too.
@@ -25,7 +25,7 @@ fn server() -> Ovs {
 
 fn config(ovs: &Ovs) -> Config {
     let reconnect = (Duration::from_millis(1), Duration::from_millis(50));
-    Config { reconnect, transact_timeout: PATIENCE, ..Config::new(ovs.db_socket()) }
+    Config { reconnect, transact_timeout: TIMEOUT, ..Config::new(ovs.db_socket()) }
 }
 
 fn client(ovs: &Ovs) -> Database {
@@ -34,7 +34,7 @@ fn client(ovs: &Ovs) -> Database {
 
 /// Waits with a timeout.
 async fn soon<T>(what: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, what).await.expect("timed out")
+    timeout(TIMEOUT, what).await.expect("timed out")
 }
 
 fn set_id(key: &str, value: &str) -> Transaction {

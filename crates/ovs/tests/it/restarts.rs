@@ -12,7 +12,7 @@ use openflow::multipart::MultipartRequest;
 use openflow::port::Port;
 use ovs::switch::{Event, Events, Status, Switch};
 
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 
 use crate::switch::connected;
 
@@ -137,7 +137,7 @@ async fn fifty_crashes() {
     assert_announced(&mut events).await;
     tokio::task::block_in_place(|| {
         let all_ended = || (tasks() == idle_tasks && open_files() <= idle_files).then_some(());
-        until("the users' tasks and connections to be gone", PATIENCE, all_ended).unwrap();
+        until("the users' tasks and connections to be gone", TIMEOUT, all_ended).unwrap();
     });
 }
 

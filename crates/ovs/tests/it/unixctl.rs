@@ -6,11 +6,11 @@ use ovs::unixctl::{
     ConntrackEntry, ConntrackLoad, ConntrackMatch, ConntrackProtocol, Control, Layer4, UnixctlError, call, find_socket,
 };
 use testkit::Ovs;
-use testkit::wait::PATIENCE;
+use testkit::wait::TIMEOUT;
 use tokio::net::UnixListener;
 
 fn control(ovs: &Ovs) -> Control {
-    Control::vswitchd(ovs.dir(), PATIENCE).unwrap()
+    Control::vswitchd(ovs.dir(), TIMEOUT).unwrap()
 }
 
 /// A switch that tracks what comes in at p1: IPv4 in zone 5 with a mark, IPv6 in zone 6.
@@ -138,7 +138,7 @@ async fn a_trace_says_what_would_happen_and_counters_what_did() {
             ticks.tick().await;
         }
     };
-    tokio::time::timeout(PATIENCE, counted).await.unwrap();
+    tokio::time::timeout(TIMEOUT, counted).await.unwrap();
 }
 
 #[tokio::test]
@@ -149,7 +149,7 @@ async fn a_missing_daemon_and_a_silent_one_are_different_errors() {
     let error = find_socket(ovs.dir(), "ovs-nothing").unwrap_err();
     assert!(matches!(&error, UnixctlError::NotRunning { .. }) && error.is_transient(), "{error}");
     ovs.kill_vswitchd().unwrap();
-    let error = call(&found, "version", &[], PATIENCE).await.unwrap_err();
+    let error = call(&found, "version", &[], TIMEOUT).await.unwrap_err();
     assert!(matches!(&error, UnixctlError::Io { .. }) && error.is_transient(), "{error}");
     let socket = ovs.dir().join("mute.ctl");
     let _listener = UnixListener::bind(&socket).unwrap();

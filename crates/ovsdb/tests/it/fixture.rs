@@ -13,7 +13,7 @@ use ovsdb::rpc::{Message, Request, Response};
 use ovsdb::transaction::{OperationResult, Transaction, TransactionError};
 use ovsdb::value::Uuid;
 use serde_json::{Value, json};
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 use testkit::{Process, Scratch};
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
@@ -48,7 +48,7 @@ impl Server {
         let mut server = command("ovsdb-server");
         server.args(["conf.db", "--remote=punix:db.sock", "--unixctl=ctl", "--no-chdir", "-vconsole:off"]);
         let mut server = Self { _process: Process::spawn(server).unwrap(), dir, root: Uuid::NIL };
-        server.root = until("a server that takes transactions", PATIENCE, || {
+        server.root = until("a server that takes transactions", TIMEOUT, || {
             let mut transaction = Transaction::new();
             let root = transaction.insert_row("Open_vSwitch", [].into());
             let results = Client::try_new(server.socket())?.transact(&transaction).ok()?;
@@ -78,7 +78,7 @@ pub(crate) struct Client {
 impl Client {
     fn try_new(socket: PathBuf) -> Option<Self> {
         let stream = UnixStream::connect(socket).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         Some(Self { stream, framer: Framer::default(), notices: vec![], last_id: 0 })
     }
 

@@ -12,7 +12,7 @@ use openflow::group::{ALL_GROUPS, Group, GroupMod};
 use openflow::message::Message;
 use openflow::packet::{PacketIn2, PacketInFormat};
 use testkit::Ovs;
-use testkit::wait::PATIENCE;
+use testkit::wait::TIMEOUT;
 
 pub(crate) struct Client {
     stream: UnixStream,
@@ -25,7 +25,7 @@ impl Client {
     /// Connects, and enables packet-in messages.
     pub(crate) fn connect(ovs: &Ovs, bridge: &str) -> Self {
         let stream = UnixStream::connect(ovs.mgmt_socket(bridge)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let mut client = Client { stream, framer: Framer::new(), last_xid: 0, packet_ins: Vec::new() };
         let listen = [
             Message::Hello(Hello::of15()),

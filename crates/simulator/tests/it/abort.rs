@@ -4,7 +4,7 @@ use openflow::flow::Flow;
 use openflow::port::Port;
 use simulator::packet::{Segment, TcpSegment};
 use simulator::{Arrival, Packet};
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 
 use crate::compare::Twins;
 
@@ -49,5 +49,5 @@ fn reusing_a_port_after_nat_to_the_same_address_aborts_the_switch() {
     assert!(twins.run(&again).unwrap().is_none(), "the simulator warns");
     // The answer to the control command may be lost together with the switch.
     let _ = twins.inject(&again);
-    until("the end of the switch", PATIENCE, || (!twins.alive()).then_some(())).unwrap();
+    until("the end of the switch", TIMEOUT, || (!twins.alive()).then_some(())).unwrap();
 }

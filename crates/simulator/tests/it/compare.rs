@@ -16,7 +16,7 @@ use simulator::conntrack::{Connection, Tuple};
 use simulator::trace::{Did, Entry, Reason};
 use simulator::{Arrival, Outcome, Packet, Sent, Simulator, Time, Trace, Verdict};
 use testkit::Ovs;
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 
 use crate::client::Client;
 
@@ -220,7 +220,7 @@ impl Twins {
             Ok(seen)
         };
         // A failure to look ends the wait as well.
-        let seen = until("the sentinel frame", PATIENCE, || match look() {
+        let seen = until("the sentinel frame", TIMEOUT, || match look() {
             Ok(false) => None,
             seen => Some(seen),
         });

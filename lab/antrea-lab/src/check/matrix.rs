@@ -1,25 +1,24 @@
-//! Who reaches whom, as a value.
+//! The connectivity matrix as a value.
 
 use super::trial::Outcome;
 
-/// Something that asks or is asked, with the words for its row or column.
+/// A source or target, with the text of its row or column.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Party {
-    /// What belongs together is shown together: a namespace, `services`, `outside`.
+    /// Namespace, `service`, `nodeport`, `node` or `outside`.
     pub(crate) group: String,
     pub(crate) name: String,
-    /// A few more words, such as where it is.
+    /// Probe and location, such as `tcp 80 on node-1`.
     pub(crate) detail: String,
 }
 
-/// A cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cell {
-    /// It is the same.
+    /// Source and target are the same.
     Itself,
-    /// It was tried in so many ways, and this many worked.
+    /// Number of probes, and of those that succeeded.
     Tried { worked: usize, of: usize, refused: bool },
-    /// There was nothing to try, or nobody to try it.
+    /// The target has no address to probe.
     Nothing,
 }
 
@@ -32,7 +31,7 @@ pub(crate) struct Matrix {
 }
 
 impl Cell {
-    /// What several attempts, such as IPv4 and IPv6, come to.
+    /// Combines the outcomes of several probes, such as IPv4 and IPv6.
     pub(crate) fn of(outcomes: &[Outcome]) -> Self {
         if outcomes.is_empty() {
             return Self::Nothing;
@@ -41,7 +40,7 @@ impl Cell {
         Self::Tried { worked, of: outcomes.len(), refused: outcomes.contains(&Outcome::Refused) }
     }
 
-    /// One character for it.
+    /// The character in the table.
     pub(crate) fn sign(self) -> &'static str {
         match self {
             Self::Itself => "·",
@@ -55,7 +54,7 @@ impl Cell {
 }
 
 impl Matrix {
-    /// How many cells were tried, and how many of them worked in every way.
+    /// Number of cells in which all probes succeeded, and number of probed cells.
     pub(crate) fn score(&self) -> (usize, usize) {
         let tried = self.cells.iter().flatten().filter(|cell| matches!(cell, Cell::Tried { .. }));
         let good = tried.clone().filter(|cell| matches!(cell, Cell::Tried { worked, of, .. } if worked == of));
@@ -79,7 +78,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_cell_says_all_some_refused_or_silent() {
+    fn a_cell_shows_success_partial_success_refusal_or_silence() {
         let signs: Vec<Vec<_>> =
             example().cells.iter().map(|row| row.iter().map(|cell| cell.sign()).collect()).collect();
         assert_eq!(signs, [["·", "✓"], ["✗", "·"], ["-", "½"]]);

@@ -1,16 +1,16 @@
-//! The matrix as a picture.
+//! The matrix as an SVG image.
 
 use std::fmt::Write;
 
 use super::matrix::{Cell, Matrix, Party};
 
 const CELL: usize = 22;
-/// About the width of a letter.
+/// Approximate width of a letter.
 const LETTER: usize = 7;
 const MARGIN: usize = 16;
 const LEGEND: usize = 44;
 
-/// Draws the matrix; the names of the targets stand on their heads.
+/// Draws the matrix; the names of the targets are rotated.
 pub(crate) fn draw(matrix: &Matrix) -> String {
     let longest =
         |parties: &[Party]| parties.iter().map(|party| label(party).chars().count()).max().unwrap_or_default();

@@ -1,8 +1,7 @@
-//! The matrix for a terminal: numbers over the columns, their names below.
+//! The matrix as text: numbers above the columns, the names of the targets below.
 
 use super::matrix::Matrix;
 
-/// Draws the matrix.
 pub(crate) fn draw(matrix: &Matrix) -> String {
     let name = |index: usize| {
         matrix.sources.get(index).map(|party| format!("{}/{}", party.group, party.name)).unwrap_or_default()

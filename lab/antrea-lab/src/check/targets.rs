@@ -1,4 +1,4 @@
-//! What there is to try in a cluster. Pure.
+//! Sources and targets of the connectivity check, from the objects of the cluster. Pure.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,32 +8,31 @@ use super::matrix::Party;
 use super::trial::Probe;
 use crate::plan::{OUTSIDE, Plan};
 
-/// Where attempts are made from.
+/// The network namespace of a source or target.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// Namespace, name, Node.
+    /// Namespace and name of the Pod, and its Node.
     Pod(String, String, String),
     Node(String),
     Outside,
 }
 
-/// Who asks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Source {
     pub(crate) party: Party,
     pub(crate) place: Place,
 }
 
-/// Who is asked, and how.
+/// A target and its probes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Target {
     pub(crate) party: Party,
-    /// Where it is itself, if it asks too.
+    /// Its own location, if it is a source too.
     pub(crate) place: Option<Place>,
     pub(crate) probes: Vec<Probe>,
 }
 
-/// All that can ask, and all that can be asked.
+/// All sources and all targets of a lab.
 pub(crate) fn all(plan: &Plan, pods: &[Pod], services: &[Service]) -> (Vec<Source>, Vec<Target>) {
     let pods: Vec<_> = pods.iter().filter_map(pod).collect();
     let mut sources: Vec<_> =
@@ -78,7 +77,7 @@ fn pod(pod: &Pod) -> Option<(Party, Place, Vec<Probe>)> {
     Some((party, Place::Pod(namespace, name, node), addresses.map(probe).collect()))
 }
 
-/// A Service at its own addresses, and at a Node's port if it has one.
+/// A Service at its ClusterIPs, and at its node port if it has one.
 fn service(plan: &Plan, service: &Service) -> Vec<Target> {
     let Some(spec) = &service.spec else { return Vec::new() };
     let word = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -111,7 +110,7 @@ mod tests {
     use crate::plan::{Kubernetes, Mode, Network, Tunnel};
 
     #[test]
-    fn pods_services_nodeports_and_the_outside_are_tried_at_all_their_addresses() {
+    fn all_addresses_of_pods_services_node_ports_and_the_outside_are_targets() {
         let plan = Plan::new("t", 1, Mode::Encap, Tunnel::Geneve, Kubernetes::Embedded, Network::Antrea);
         let pod = |name: &str, phase: &str, ports: serde_json::Value| -> Pod {
             serde_json::from_value(json!({

@@ -1,4 +1,4 @@
-//! Tries targets from where this process is.
+//! Probes targets from the network namespace of this process.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -10,33 +10,33 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// One attempt.
-const PATIENCE: Duration = Duration::from_millis(1000);
-/// A packet may be lost on a machine that is busy.
+/// Timeout of one attempt.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(1000);
+/// A busy machine may lose a packet.
 const ATTEMPTS: usize = 2;
 
-/// Where to, and how.
+/// A connection attempt or ping.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Probe {
     Tcp(SocketAddr),
-    /// Something is sent, and something must come back.
+    /// Sends a datagram and expects a response.
     Udp(SocketAddr),
     Ping(IpAddr),
 }
 
-/// What came of it.
+/// Result of a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Outcome {
     Reached,
-    /// Somebody said no.
+    /// The connection was refused or reset.
     Refused,
-    /// Nobody answered.
+    /// No response within the timeout.
     Silence,
-    /// There is no way there.
+    /// No route, or ICMP unreachable.
     Unreachable,
 }
 
-/// Tries all of them at once.
+/// Runs all probes at the same time.
 pub(crate) async fn all(probes: &[Probe]) -> Vec<Outcome> {
     join_all(probes.iter().map(one)).await
 }
@@ -44,16 +44,16 @@ pub(crate) async fn all(probes: &[Probe]) -> Vec<Outcome> {
 async fn one(probe: &Probe) -> Outcome {
     let mut outcome = Outcome::Silence;
     for _ in 0..ATTEMPTS {
-        outcome = match timeout(PATIENCE, attempt(probe)).await {
+        outcome = match timeout(PROBE_TIMEOUT, attempt(probe)).await {
             Ok(Ok(())) => return Outcome::Reached,
-            Ok(Err(error)) => judge(&error),
+            Ok(Err(error)) => outcome_of(&error),
             Err(_) => Outcome::Silence,
         };
     }
     outcome
 }
 
-fn judge(error: &anyhow::Error) -> Outcome {
+fn outcome_of(error: &anyhow::Error) -> Outcome {
     use std::io::ErrorKind::{ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable};
     match error.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
         Some(ConnectionRefused | ConnectionReset) => Outcome::Refused,

@@ -1,4 +1,4 @@
-//! Tries who reaches whom, and draws it.
+//! `check`: tests connectivity and prints the matrix.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -9,35 +9,34 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::Api;
 use kube::api::ListParams;
+use testkit::process::kill_with_parent;
 use tokio::io::AsyncWriteExt;
 
 use super::{enter, say};
-use crate::Which;
 use crate::check::matrix::{Cell, Matrix};
 use crate::check::targets::{Place, Source, Target};
 use crate::check::trial::{Outcome, Probe};
 use crate::check::{svg, table, targets};
+use crate::cli::LabName;
 use crate::client;
 use crate::mounts::PROGRAM;
+use crate::program::current_exe;
 use crate::state::{Home, Lab};
-use crate::system::{die_with_parent, myself};
 
-/// So many try at the same time: with more, a busy machine would look like a broken network.
+/// Number of sources that probe at the same time. With more, a busy machine would look like a broken network.
 const AT_ONCE: usize = 4;
 
-/// What to draw.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
-    which: Which,
-    /// Save the matrix as a picture
+    lab: LabName,
+    /// Save the matrix as an SVG image
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
 
-/// Prints the matrix.
 pub(crate) async fn run(options: Options) -> Result<()> {
-    let home = Home::of(&options.which.name);
+    let home = Home::of(&options.lab.name);
     let lab = home.alive()?;
     let matrix = measure(&home, &lab).await?;
     say(table::draw(&matrix));
@@ -48,7 +47,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     Ok(())
 }
 
-/// Tries everything.
+/// Runs all probes from all sources.
 pub(crate) async fn measure(home: &Home, lab: &Lab) -> Result<Matrix> {
     let client = client::connect(&home.kubeconfig()).await?;
     let pods = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await?.items;
@@ -76,7 +75,7 @@ async fn row(home: &Home, lab: &Lab, source: &Source, targets: &[Target]) -> Res
     Ok(targets.iter().map(cell).collect())
 }
 
-/// Has a process in that place try.
+/// Runs probes in a process in the network namespace of the source.
 async fn attempt(home: &Home, lab: &Lab, place: &Place, probes: &[Probe]) -> Result<Vec<Outcome>> {
     let mut command = match place {
         Place::Pod(namespace, pod, node) => {
@@ -92,12 +91,12 @@ async fn attempt(home: &Home, lab: &Lab, place: &Place, probes: &[Probe]) -> Res
         }
         Place::Outside => {
             let mut command = enter::node(home, lab, "outside")?;
-            command.arg(myself()?);
+            command.arg(current_exe()?);
             command
         }
     };
     command.args(["internal", "probe"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    die_with_parent(&mut command);
+    kill_with_parent(&mut command);
     let mut child = tokio::process::Command::from(command).spawn().context("cannot run nsenter")?;
     let mut stdin = child.stdin.take().context("no standard input")?;
     stdin.write_all(&serde_json::to_vec(probes)?).await?;

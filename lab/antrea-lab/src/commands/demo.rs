@@ -1,4 +1,4 @@
-//! Brings a small shop into a lab, and shows what there is to see.
+//! `demo`: deploys a small shop, and shows its Pods and their connectivity.
 
 use std::time::Duration;
 
@@ -10,46 +10,46 @@ use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt, watcher};
 
 use super::{call, check, say};
-use crate::Which;
 use crate::check::table;
+use crate::cli::LabName;
 use crate::client::{self, Mirror};
 use crate::plan::Network;
 use crate::state::Home;
 
 const SHOP: &str = include_str!("../../demo/shop.yaml");
-const PATIENCE: Duration = Duration::from_secs(120);
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Brings the shop up and draws who reaches whom.
-pub(crate) async fn run(which: Which) -> Result<()> {
-    let home = Home::of(&which.name);
+/// Deploys the shop and prints its connectivity.
+pub(crate) async fn run(lab_name: LabName) -> Result<()> {
+    let home = Home::of(&lab_name.name);
     let lab = home.alive()?;
     let client = client::connect(&home.kubeconfig()).await?;
-    say("a shop opens: front ends, back ends, a database");
+    say("deploying the shop: front ends, back ends, a database");
     client::apply(&client, SHOP, |_| true).await.context("the shop")?;
     until_ready(&client).await?;
-    say("who reaches whom is tried with real packets");
+    say("testing connectivity with real packets");
     let matrix = check::measure(&home, &lab).await?;
     say("");
-    super::status::run(which.clone()).await?;
+    super::status::run(lab_name.clone()).await?;
     say("");
     say(table::draw(&matrix));
     say("");
     let target = if lab.plan.network == Network::Bridge {
-        say("Debian's bridge plugin knows neither Services nor policies: it is no wonder that they do not work.");
+        say("Debian's bridge plugin supports neither Services nor policies, so they do not work here.");
         let address = database_address(&client).await.unwrap_or_else(|| "ADDRESS".to_owned());
         format!("{address}:5432")
     } else {
         say(
-            "The shop's policies let front ends to back ends, and back ends to the database: where nobody in the cluster answers, they are why.",
+            "The shop's policies allow only front ends to back ends, and back ends to the database: other Pods get no answer.",
         );
         "backend:8080".to_owned()
     };
     say("");
     say("Try next:");
-    say(format!("  {} frontend -- curl -s http://{target}/clientip", call("exec", &which.name)));
-    say(format!("  {} node-1 -- ovs-ofctl -O OpenFlow15 dump-flows br-int", call("node", &which.name)));
-    say(format!("  {} --svg matrix.svg", call("check", &which.name)));
-    say(format!("and, when you have seen enough: {}", call("down", &which.name)));
+    say(format!("  {} frontend -- curl -s http://{target}/clientip", call("exec", &lab_name.name)));
+    say(format!("  {} node-1 -- ovs-ofctl -O OpenFlow15 dump-flows br-int", call("node", &lab_name.name)));
+    say(format!("  {} --svg matrix.svg", call("check", &lab_name.name)));
+    say(format!("and, to end the lab: {}", call("down", &lab_name.name)));
     Ok(())
 }
 
@@ -59,14 +59,14 @@ async fn database_address(client: &kube::Client) -> Option<String> {
     found.items.first()?.status.as_ref()?.pod_ip.clone()
 }
 
-/// Waits until all Deployments have what they ask for, and says what is waited for.
+/// Waits until all replicas of all Deployments are ready, and prints the missing ones.
 async fn until_ready(client: &kube::Client) -> Result<()> {
     let mut events =
         watcher(Api::<Deployment>::all(client.clone()), watcher::Config::default()).default_backoff().boxed();
     let (mut deployments, mut waiting) = (Mirror::<Deployment>::default(), String::new());
     let ready = async {
         loop {
-            deployments.take(events.try_next().await);
+            deployments.apply(events.try_next().await);
             let missing: Vec<_> = deployments.objects.values().filter_map(missing).collect();
             if deployments.synced && missing.is_empty() {
                 return;
@@ -78,8 +78,8 @@ async fn until_ready(client: &kube::Client) -> Result<()> {
             }
         }
     };
-    if tokio::time::timeout(PATIENCE, ready).await.is_err() {
-        bail!("these do not become ready: {waiting}; `antrea-lab status` says more");
+    if tokio::time::timeout(READY_TIMEOUT, ready).await.is_err() {
+        bail!("Deployments not ready after {READY_TIMEOUT:?}: {waiting}; see `antrea-lab status`");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Ways into a lab: commands that run in its Nodes and Pods.
+//! Commands that run in the namespaces of Nodes and Pods.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,11 +9,11 @@ use anyhow::{Context, Result, bail};
 use crate::container::Spec;
 use crate::state::{Home, Lab};
 
-/// Absolute, since a Pod may have another PATH.
+/// Absolute, because a Pod may have another PATH.
 const NSENTER: &str = "/usr/bin/nsenter";
 const SPACES: [&str; 6] = ["--mount", "--uts", "--ipc", "--net", "--pid", "--"];
 
-/// A Pod that was found.
+/// Namespace, name and Node of a Pod.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Found {
     pub(crate) namespace: String,
@@ -21,7 +21,7 @@ pub(crate) struct Found {
     pub(crate) node: String,
 }
 
-/// A command in a Node; `nsenter` has to be given the rest.
+/// An `nsenter` command for a Node; the caller adds the command to run.
 pub(crate) fn node(home: &Home, lab: &Lab, name: &str) -> Result<Command> {
     let mut command = Command::new(NSENTER);
     if let Some((_, path)) = lab.namespaces.iter().find(|(other, _)| other == name) {
@@ -38,7 +38,7 @@ pub(crate) fn node(home: &Home, lab: &Lab, name: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// A command in a container of a Pod, with the container's environment; the rest has to be added.
+/// An `nsenter` command for a container, with its environment; the caller adds the command to run.
 pub(crate) fn pod(home: &Home, lab: &Lab, found: &Found, container: Option<&str>) -> Result<Command> {
     let directory = container_directory(home, found, container)?;
     let what = || format!("Pod {}/{} does not run", found.namespace, found.pod);
@@ -53,7 +53,7 @@ pub(crate) fn pod(home: &Home, lab: &Lab, found: &Found, container: Option<&str>
     Ok(command)
 }
 
-/// A command in a Pod's network, with the Node's files; the rest has to be added.
+/// An `nsenter` command for the network of a Pod, with the files of the Node; the caller adds the command to run.
 pub(crate) fn pod_network(home: &Home, lab: &Lab, found: &Found) -> Result<Command> {
     let directory = container_directory(home, found, None)?;
     let pid = fs::read_to_string(directory.join("pid"))
@@ -63,7 +63,7 @@ pub(crate) fn pod_network(home: &Home, lab: &Lab, found: &Found) -> Result<Comma
     Ok(command)
 }
 
-/// The files of a container, by default of the first that runs.
+/// The directory of a container, by default of the first running one.
 pub(crate) fn container_directory(home: &Home, found: &Found, container: Option<&str>) -> Result<PathBuf> {
     let pod = home.pod(&found.node, &found.namespace, &found.pod);
     let mut names = names(&pod);
@@ -84,7 +84,7 @@ pub(crate) fn container_directory(home: &Home, found: &Found, container: Option<
     }
 }
 
-/// All Pods that have ever been started and not been deleted.
+/// All Pods that were started and not yet deleted.
 pub(crate) fn all(home: &Home, lab: &Lab) -> Vec<Found> {
     let mut found = Vec::new();
     for node in &lab.plan.nodes {

@@ -1,4 +1,4 @@
-//! Runs a command in a Pod.
+//! `exec`: runs a command in a Pod.
 
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
@@ -7,30 +7,29 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use super::enter;
-use crate::Which;
+use crate::cli::LabName;
 use crate::state::Home;
 
-/// Where, and what.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
-    which: Which,
-    /// The Pod's namespace; not needed where its name says enough
+    lab: LabName,
+    /// Namespace of the Pod; needed only if the name is not unique
     #[arg(short, long)]
     namespace: Option<String>,
-    /// The container; the first one otherwise
+    /// The container; by default the first one
     #[arg(short, long)]
     container: Option<String>,
     /// POD, NAMESPACE/POD, or the name of a Deployment for one of its Pods
     pod: String,
-    /// The command
+    /// The command and its arguments
     #[arg(last = true, required = true)]
     command: Vec<String>,
 }
 
-/// Becomes the command.
+/// Replaces this process with the command.
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
-    let home = Home::of(&options.which.name);
+    let home = Home::of(&options.lab.name);
     let lab = home.alive()?;
     let found = enter::find(&home, &lab, &options.pod, options.namespace.as_deref())?;
     let mut command = enter::pod(&home, &lab, &found, options.container.as_deref())?;

@@ -1,4 +1,4 @@
-//! Prints what a Pod has printed.
+//! `logs`: prints the log of a container.
 
 use std::fs;
 use std::io::Write;
@@ -7,21 +7,20 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use super::enter;
-use crate::Which;
+use crate::cli::LabName;
 use crate::state::Home;
 
-/// Whose.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
-    which: Which,
-    /// The Pod's namespace; not needed where its name says enough
+    lab: LabName,
+    /// Namespace of the Pod; needed only if the name is not unique
     #[arg(short, long)]
     namespace: Option<String>,
-    /// The container; the first one otherwise
+    /// The container; by default the first one
     #[arg(short, long)]
     container: Option<String>,
-    /// What the container printed before it was restarted
+    /// The log of the previous run of the container
     #[arg(short, long)]
     previous: bool,
     /// POD, NAMESPACE/POD, or the name of a Deployment for one of its Pods
@@ -30,7 +29,7 @@ pub(crate) struct Options {
 
 /// Prints a container's log.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let home = Home::of(&options.which.name);
+    let home = Home::of(&options.lab.name);
     let lab = home.alive()?;
     let found = enter::find(&home, &lab, &options.pod, options.namespace.as_deref())?;
     let directory = enter::container_directory(&home, &found, options.container.as_deref())?;
@@ -43,7 +42,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         format!("{} has started {} times", directory.file_name().unwrap_or_default().to_string_lossy(), runs.len())
     })?;
     let text = fs::read(directory.join(format!("{run}.log")))?;
-    // A reader that has seen enough is no failure.
+    // A closed pipe is not an error.
     let _ = std::io::stdout().write_all(&text);
     Ok(())
 }

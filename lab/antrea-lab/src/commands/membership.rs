@@ -1,4 +1,4 @@
-//! Nodes join a lab that runs, and leave it.
+//! `join` and `leave`: add Nodes to a running lab, and remove them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -7,46 +7,46 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::say;
-use crate::Which;
-use crate::progress::News;
-use crate::request::Wish;
+use crate::cli::LabName;
+use crate::progress::Progress;
+use crate::request::Change;
 use crate::state::Home;
 
-/// Which Node, of which lab.
+/// The Node to remove.
 #[derive(Args, Debug)]
 pub(crate) struct Leaver {
     #[command(flatten)]
-    which: Which,
-    /// The Node
+    lab: LabName,
+    /// Name of the Node, such as `node-4`
     node: String,
 }
 
-/// Adds a Node, and shows what is happening.
-pub(crate) fn join(which: &Which) -> Result<()> {
-    ask(which, &Wish::Join)
+/// Adds a Node, and prints the progress.
+pub(crate) fn join(lab_name: &LabName) -> Result<()> {
+    ask(lab_name, &Change::Join)
 }
 
-/// Takes a Node away.
+/// Removes a Node and its Pods.
 pub(crate) fn leave(leaver: Leaver) -> Result<()> {
-    ask(&leaver.which, &Wish::Leave(leaver.node.clone()))?;
+    ask(&leaver.lab, &Change::Leave(leaver.node.clone()))?;
     say(format!("{} is gone", leaver.node));
     Ok(())
 }
 
-fn ask(which: &Which, wish: &Wish) -> Result<()> {
-    let home = Home::of(&which.name);
+fn ask(lab_name: &LabName, change: &Change) -> Result<()> {
+    let home = Home::of(&lab_name.name);
     if !home.alive()?.ready {
-        bail!("the lab `{}` is still starting", which.name);
+        bail!("the lab `{}` is still starting", lab_name.name);
     }
     let path = home.socket();
     let mut stream = UnixStream::connect(&path).with_context(|| format!("cannot connect to {}", path.display()))?;
-    writeln!(stream, "{}", serde_json::to_string(wish)?)?;
+    writeln!(stream, "{}", serde_json::to_string(change)?)?;
     for line in BufReader::new(stream).lines() {
-        match News::read(&line?) {
-            News::Step(what) => say(what),
-            News::Ready => return Ok(()),
-            News::Failed(why) => bail!(why),
+        match Progress::read(&line?) {
+            Progress::Step(what) => say(what),
+            Progress::Ready => return Ok(()),
+            Progress::Failed(why) => bail!(why),
         }
     }
-    bail!("the lab `{}` has ended in the meantime", which.name)
+    bail!("the lab `{}` has ended in the meantime", lab_name.name)
 }

@@ -1,4 +1,4 @@
-//! Runs a command in a Node.
+//! `node`: runs a command in a Node.
 
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
@@ -7,14 +7,13 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use super::enter;
-use crate::Which;
+use crate::cli::LabName;
 use crate::state::Home;
 
-/// Where, and what.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
-    which: Which,
+    lab: LabName,
     /// The Node, or `router`, `fabric`, `control` or `outside`
     node: String,
     /// The command; without one, a shell
@@ -22,9 +21,9 @@ pub(crate) struct Options {
     command: Vec<String>,
 }
 
-/// Becomes the command.
+/// Replaces this process with the command.
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
-    let home = Home::of(&options.which.name);
+    let home = Home::of(&options.lab.name);
     let lab = home.alive()?;
     let mut command = enter::node(&home, &lab, &options.node)?;
     let words = if options.command.is_empty() { vec!["bash".to_owned()] } else { options.command };

@@ -1,4 +1,4 @@
-//! Shows what runs.
+//! `status`: prints controllers, Nodes and Pods.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -7,13 +7,13 @@ use kube::Api;
 use kube::api::ListParams;
 
 use super::say;
-use crate::Which;
+use crate::cli::LabName;
 use crate::client;
 use crate::state::Home;
 
-/// Prints Nodes and Pods.
-pub(crate) async fn run(which: Which) -> Result<()> {
-    let home = Home::of(&which.name);
+/// Prints tables of controllers, Nodes and Pods.
+pub(crate) async fn run(lab_name: LabName) -> Result<()> {
+    let home = Home::of(&lab_name.name);
     let lab = home.alive()?;
     let client = client::connect(&home.kubeconfig()).await?;
     let plan = &lab.plan;
@@ -78,7 +78,7 @@ fn pod_row(pod: &Pod) -> Vec<String> {
     ]
 }
 
-/// Columns as wide as they have to be.
+/// Formats rows with columns as wide as their widest cell.
 pub(crate) fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let head = head.iter().map(ToString::to_string).collect();
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();

@@ -1,4 +1,4 @@
-//! Starts a lab.
+//! `up`: starts a lab.
 
 use std::os::unix::process::CommandExt;
 use std::process::{ExitCode, Stdio};
@@ -14,44 +14,44 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{call, say};
-use crate::Which;
-use crate::plan::{self, Kubernetes, MOST_CONTROLLERS, MOST_NODES, Mode, Network, Plan, Services, Tunnel};
-use crate::progress::News;
+use crate::cli::LabName;
+use crate::plan::{self, Kubernetes, MAX_CONTROLLERS, MAX_NODES, Mode, Network, Plan, Services, Tunnel};
+use crate::program::current_exe;
+use crate::progress::Progress;
 use crate::state::Home;
-use crate::system::myself;
 
-/// What kind of lab.
+/// Options of a new lab.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
-    which: Which,
-    /// How many Nodes
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_NODES)))]
+    lab: LabName,
+    /// Number of Nodes in the lab
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_NODES)))]
     nodes: u16,
-    /// How Pods' packets travel between Nodes
+    /// How packets between Pods on different Nodes are sent
     #[arg(long, value_enum, default_value = "encap")]
     mode: Mode,
-    /// The protocol of the tunnels
+    /// Tunnel protocol between Nodes
     #[arg(long, value_enum, default_value = "geneve")]
     tunnel: Tunnel,
-    /// Who serves the Kubernetes API
+    /// Implementation of the Kubernetes API
     #[arg(long, value_enum, default_value = "embedded")]
     kubernetes: Kubernetes,
-    /// Who connects the Pods; `antrea` if its programs are beside this one, else `bridge`
+    /// Network plugin of the Pods; by default `antrea` if its programs are in the directory of this one, else `bridge`
     #[arg(long, value_enum)]
     network: Option<Network>,
-    /// Who leads to Services
+    /// Implementation of Services: antrea-agent, kube-proxy, or both
     #[arg(long, value_enum, default_value = "antrea")]
     services: Services,
-    /// How many controllers tell the Nodes of policies; 1 if antrea-controller is beside this program, else none
-    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MOST_CONTROLLERS)))]
+    /// Number of antrea-controller replicas; by default 1 if the program is in the directory of this one, else 0
+    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_CONTROLLERS)))]
     controllers: Option<u16>,
-    /// Leave the lab running, and return when it is up
+    /// Return when the lab is up, and leave it running
     #[arg(long)]
     detach: bool,
 }
 
-/// Programs that a lab can't do without, and Debian's package of each.
+/// Required programs, and the Debian package of each.
 const NEEDED: [(&str, &str); 6] = [
     ("ip", "iproute2"),
     ("nft", "nftables"),
@@ -61,15 +61,15 @@ const NEEDED: [(&str, &str); 6] = [
     ("nsenter", "util-linux"),
 ];
 
-/// Starts a lab, and shows what is happening.
+/// Starts a lab, and prints the progress.
 pub(crate) async fn run(options: Options) -> Result<ExitCode> {
     let begun = Instant::now();
-    if let Some(why) = plan::wrong_name(&options.which.name) {
+    if let Some(why) = plan::invalid_name(&options.lab.name) {
         bail!(why);
     }
     check_machine()?;
-    let home = Home::of(&options.which.name);
-    make_room(&home, &options.which.name)?;
+    let home = Home::of(&options.lab.name);
+    make_room(&home, &options.lab.name)?;
     let mut child = start(&options, &plan_of(&options)?)?;
     let stdout = child.stdout.take().context("no standard output")?;
     let mut lines = BufReader::new(stdout).lines();
@@ -81,10 +81,10 @@ pub(crate) async fn run(options: Options) -> Result<ExitCode> {
             _ = interrupts.recv() => return end(child, 130).await,
             _ = ends.recv() => return end(child, 143).await,
         };
-        match line.as_deref().map(News::read) {
-            Some(News::Step(what)) => say(format!("[{:5.1} s] {what}", begun.elapsed().as_secs_f64())),
-            Some(News::Ready) => break,
-            Some(News::Failed(why)) => {
+        match line.as_deref().map(Progress::read) {
+            Some(Progress::Step(what)) => say(format!("[{:5.1} s] {what}", begun.elapsed().as_secs_f64())),
+            Some(Progress::Ready) => break,
+            Some(Progress::Failed(why)) => {
                 let _ = child.wait().await;
                 bail!(why);
             }
@@ -94,7 +94,7 @@ pub(crate) async fn run(options: Options) -> Result<ExitCode> {
             }
         }
     }
-    say(format!("[{:5.1} s] the lab `{}` is up", begun.elapsed().as_secs_f64(), options.which.name));
+    say(format!("[{:5.1} s] the lab `{}` is up", begun.elapsed().as_secs_f64(), options.lab.name));
     hints(&home, &options);
     if options.detach {
         return Ok(ExitCode::SUCCESS);
@@ -123,16 +123,16 @@ async fn end(mut child: Child, code: u8) -> Result<ExitCode> {
 }
 
 fn hints(home: &Home, options: &Options) {
-    say(format!("  {}", call("status", &options.which.name)));
+    say(format!("  {}", call("status", &options.lab.name)));
     say(format!("  export KUBECONFIG={}", home.kubeconfig().display()));
     if options.detach {
-        say(format!("  {}", call("down", &options.which.name)));
+        say(format!("  {}", call("down", &options.lab.name)));
     }
 }
 
 fn check_machine() -> Result<()> {
     if !nix::unistd::geteuid().is_root() {
-        bail!("a lab makes namespaces and mounts, which only root can do: use sudo");
+        bail!("a lab creates namespaces and mounts, which requires root: use sudo");
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let paths: Vec<_> = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).collect();
@@ -147,7 +147,7 @@ fn check_machine() -> Result<()> {
     Ok(())
 }
 
-/// Removes what a crashed lab has left.
+/// Removes the leftovers of a crashed lab; fails if the lab is running.
 fn make_room(home: &Home, name: &str) -> Result<()> {
     match home.read() {
         Ok(Some(lab)) if lab.is_alive() => {
@@ -164,29 +164,29 @@ fn make_room(home: &Home, name: &str) -> Result<()> {
 
 fn plan_of(options: &Options) -> Result<Plan> {
     let ours = || -> Result<bool> {
-        let here = myself()?;
+        let here = current_exe()?;
         Ok(["antrea-agent", "antrea-cni"].iter().all(|name| here.with_file_name(name).is_file()))
     };
     let network = match options.network {
         Some(network) => network,
         None if ours()? => Network::Antrea,
         None => {
-            say("antrea-agent and antrea-cni are not beside antrea-lab: Debian's bridge plugin connects the Pods");
+            say("antrea-agent and antrea-cni are not in the directory of antrea-lab: using Debian's bridge plugin");
             Network::Bridge
         }
     };
     if network != Network::Antrea && options.services != Services::Antrea {
         bail!("`--services` is about how antrea-agent and kube-proxy share Services: it needs `--network antrea`");
     }
-    let Options { which, nodes, mode, tunnel, kubernetes, .. } = options;
-    let plan = Plan::new(&which.name, *nodes, *mode, *tunnel, *kubernetes, network);
+    let Options { lab, nodes, mode, tunnel, kubernetes, .. } = options;
+    let plan = Plan::new(&lab.name, *nodes, *mode, *tunnel, *kubernetes, network);
     let controllers = match options.controllers {
         _ if network != Network::Antrea => 0,
         Some(controllers) => controllers,
-        None if myself()?.with_file_name("antrea-controller").is_file() => plan.controllers,
+        None if current_exe()?.with_file_name("antrea-controller").is_file() => plan.controllers,
         None => {
             say(
-                "antrea-controller is not beside antrea-lab: policies are not enforced (`cargo build -p antrea-controller`)",
+                "antrea-controller is not in the directory of antrea-lab: policies are not enforced (`cargo build -p antrea-controller`)",
             );
             0
         }
@@ -195,14 +195,14 @@ fn plan_of(options: &Options) -> Result<Plan> {
 }
 
 fn start(options: &Options, plan: &Plan) -> Result<Child> {
-    let mut command = std::process::Command::new(myself()?);
+    let mut command = std::process::Command::new(current_exe()?);
     command.args(["internal", "supervise"]).arg(serde_json::to_string(plan)?);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).current_dir("/");
     let detach = options.detach;
     #[expect(unsafe_code, reason = "between fork and exec; the closure makes two system calls")]
     unsafe {
         command.pre_exec(move || {
-            // Ctrl-C is ours; and when we are killed, it still has to clean up.
+            // Ctrl-C is handled here; if this process is killed, the supervisor still has to clean up.
             setsid()?;
             if !detach {
                 set_pdeathsig(Signal::SIGTERM)?;

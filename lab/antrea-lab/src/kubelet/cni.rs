@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-/// A plugin that takes longer will not come back.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Timeout of one plugin.
+const PLUGIN_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A list of plugins, as it is in a file.
+/// A CNI network configuration: a chain of plugins.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Conflist {
     name: String,
@@ -21,21 +21,21 @@ pub(crate) struct Conflist {
     plugins: Vec<Value>,
 }
 
-/// What is to be connected.
+/// The network namespace to connect, and the Pod that it belongs to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Attachment {
-    /// A name for the Pod's network, never used twice.
+    /// The container id, never used twice.
     pub(crate) id: String,
     pub(crate) netns: PathBuf,
     pub(crate) namespace: String,
     pub(crate) pod: String,
     pub(crate) uid: String,
-    /// The ports of the Node that are to lead to the Pod, as CNI's `portMappings`.
+    /// Host ports of the Pod, as CNI's `portMappings`.
     pub(crate) ports: Vec<Value>,
 }
 
 impl Conflist {
-    /// The first configuration in the directory, in the order of names.
+    /// Reads the first configuration of a directory, in the order of names.
     pub(crate) fn find(directory: &Path) -> Result<Self> {
         let mut paths: Vec<_> = fs::read_dir(directory)
             .with_context(|| format!("cannot read {}", directory.display()))?
@@ -65,7 +65,7 @@ impl Conflist {
         Ok(Self { name, version, plugins })
     }
 
-    /// What a plugin reads: its own part, the list's name and version, the result before it, and what it can use.
+    /// The input of a plugin: its configuration, the name and version of the list, the previous result, and capabilities.
     fn input(&self, plugin: &Value, attachment: &Attachment, previous: Option<&Value>) -> Value {
         let mut input = plugin.clone();
         input["name"] = json!(self.name);
@@ -82,22 +82,22 @@ impl Conflist {
         input
     }
 
-    /// Connects; gives the result of the last plugin.
+    /// ADD: calls the plugins in order, and returns the result of the last one.
     pub(crate) async fn add(&self, attachment: &Attachment, plugins: &Path) -> Result<Value> {
         let mut result = None;
         for plugin in &self.plugins {
             let input = self.input(plugin, attachment, result.as_ref());
             let output = call("ADD", plugin, attachment, plugins, &input).await?;
             let mut answer: Value = serde_json::from_str(&output)
-                .with_context(|| format!("CNI plugin {} answered no JSON: {output}", plugin["type"]))?;
-            // The next plugin is told which version this is.
+                .with_context(|| format!("CNI plugin {} did not print JSON: {output}", plugin["type"]))?;
+            // The next plugin needs the version of `prevResult`.
             answer["cniVersion"] = json!(self.version);
             result = Some(answer);
         }
         result.context("there is no plugin")
     }
 
-    /// Disconnects. All plugins are called; the first error counts.
+    /// DEL: calls all plugins in reverse order, and returns the first error.
     pub(crate) async fn del(&self, attachment: &Attachment, plugins: &Path, result: Option<&Value>) -> Result<()> {
         let mut outcome = Ok(());
         for plugin in self.plugins.iter().rev() {
@@ -131,16 +131,17 @@ async fn call(verb: &str, plugin: &Value, attachment: &Attachment, directory: &P
         .env("CNI_ARGS", arguments)
         .env("CNI_PATH", directory);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    crate::system::die_with_parent(&mut command);
+    testkit::process::kill_with_parent(&mut command);
     let mut child = Command::from(command)
         .spawn()
         .with_context(|| format!("cannot run the CNI plugin {kind} in {}", directory.display()))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A plugin that does not read says why in its answer.
+        // A plugin that does not read its input reports an error itself.
         let _ = stdin.write_all(input.to_string().as_bytes()).await;
     }
-    let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
-    let output = output.with_context(|| format!("CNI plugin {kind} did not answer to {verb} in {PATIENCE:?}"))??;
+    let output = tokio::time::timeout(PLUGIN_TIMEOUT, child.wait_with_output()).await;
+    let output =
+        output.with_context(|| format!("CNI plugin {kind} did not answer to {verb} in {PLUGIN_TIMEOUT:?}"))??;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
         return Ok(said);
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_gets_the_lists_name_and_version_the_last_result_and_what_it_is_capable_of() {
+    fn a_plugin_gets_name_version_previous_result_and_its_capabilities() {
         let list = r#"{"cniVersion": "0.4.0", "name": "n", "plugins": [
             {"type": "a", "mtu": 1}, {"type": "portmap", "capabilities": {"portMappings": true}}]}"#;
         let list = Conflist::parse(list).unwrap();
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_list_is_refused_with_the_field() {
+    fn an_invalid_configuration_is_an_error_with_the_field() {
         for (text, field) in
             [("{}", "`name`"), (r#"{"name": "n"}"#, "`plugins`"), (r#"{"name": "n", "plugins": []}"#, "`plugins`")]
         {
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_come_without_prefix_lengths() {
+    fn addresses_have_no_prefix_length() {
         let result = json!({"ips": [{"address": "10.10.1.2/24"}, {"version": "6", "address": "fd00::2/64"}]});
         assert_eq!(addresses(&result), ["10.10.1.2", "fd00::2"]);
     }

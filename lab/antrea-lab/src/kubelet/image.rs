@@ -1,9 +1,9 @@
-//! What a container runs. No image is ever pulled: a command runs on the host's file system, and well-known images without
-//! a command have a small server built into this program.
+//! The command of a container. No image is ever pulled: a command runs on the host's file system, and well-known images
+//! without a command are replaced by small servers of this program.
 
 use crate::mounts::PROGRAM;
 
-/// What to run, or why that is not known.
+/// The command of an image, or an error that says what to do.
 pub(crate) fn command(image: &str, command: &[String], arguments: &[String]) -> Result<Vec<String>, String> {
     if !command.is_empty() {
         return Ok([command, arguments].concat());
@@ -40,7 +40,7 @@ fn serve(arguments: &[&str]) -> Vec<String> {
     mine(&[&["serve"], arguments].concat())
 }
 
-/// `nginx` of `docker.io/library/nginx:1.27@sha256:...`.
+/// The last part of an image name: `nginx` for `docker.io/library/nginx:1.27@sha256:...`.
 fn short(image: &str) -> &str {
     let name = image.split('@').next().unwrap_or(image);
     let last = name.rsplit('/').next().unwrap_or(name);
@@ -75,13 +75,13 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_run_whatever_the_image() {
+    fn a_command_runs_with_any_image() {
         assert_eq!(text("example.com/x", &["sleep"], &["1"]), "sleep 1");
         assert_eq!(text("busybox", &[], &["sleep", "1"]), "sleep 1");
     }
 
     #[test]
-    fn well_known_images_are_built_in_wherever_they_come_from() {
+    fn well_known_images_are_built_in_from_any_registry() {
         assert_eq!(
             text("docker.io/library/nginx:1.27@sha256:0", &[], &[]),
             format!("{PROGRAM} internal serve --http 80")
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_image_is_refused_with_what_to_do() {
+    fn any_other_image_is_an_error_that_says_what_to_do() {
         let said = text("postgres:16", &[], &[]);
         assert!(said.starts_with("error: ") && said.contains("`command`") && said.contains("postgres:16"), "{said}");
     }

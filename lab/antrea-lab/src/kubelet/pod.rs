@@ -1,4 +1,4 @@
-//! One Pod: carries out what its life asks for, and tells the API.
+//! The worker of one Pod: executes the effects of its lifecycle, and writes its status to the API.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,47 +14,47 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::life::{Effect, Event, Life, Net, Restart, Slot, State};
-use super::probes::Finding;
+use super::container_env::ContainerEnv;
+use super::lifecycle::{Effect, Event, Lifecycle, Net, Restart, Slot, State};
+use super::probes::ProbeResult;
 use super::sandbox::Sandbox;
 use super::status::{Conditions, Facts, MINE, status};
-use super::surroundings::Surroundings;
-use super::{Context, Seen, image, probes, run};
+use super::{Context, PodObject, image, probes, run};
 use crate::node::init::PODS;
 
-/// When the API could not be told, it is told again after that.
-const TELL_AGAIN: Duration = Duration::from_secs(1);
+/// When to write the status again after a failure.
+const STATUS_RETRY: Duration = Duration::from_secs(1);
 
-/// What the tasks of a Pod tell its owner.
+/// Messages of the tasks of a Pod to its worker.
 enum Message {
-    Life(Event),
+    Lifecycle(Event),
     Connected(Box<Sandbox>),
-    /// A container runs: its number, its first process, and the process that keeps it.
+    /// A container runs: its number, the PID of its init process, and that of its monitor.
     Running {
         slot: usize,
         pid: u32,
-        keeper: u32,
+        monitor: u32,
     },
-    /// A probe failed, for the record.
+    /// A probe failed; becomes an event.
     Unhealthy(String),
 }
 
 struct Worker {
     context: Arc<Context>,
     pod: core::Pod,
-    life: Life,
+    lifecycle: Lifecycle,
     conditions: Conditions,
     begun: Timestamp,
     sandbox: Option<Sandbox>,
     running: BTreeMap<usize, Running>,
-    told: Option<core::PodStatus>,
+    written: Option<core::PodStatus>,
     messages: mpsc::UnboundedSender<Message>,
 }
 
 struct Running {
-    keeper: u32,
+    monitor: u32,
     probes: AbortHandle,
-    /// Kills what does not end by itself.
+    /// Kills the container after the grace period.
     killer: Option<AbortHandle>,
 }
 
@@ -65,25 +65,25 @@ impl Drop for Running {
     }
 }
 
-/// Runs a Pod from its first sight to its end.
-pub(crate) async fn run_pod(context: Arc<Context>, pod: core::Pod, mut seen: watch::Receiver<Seen>) {
+/// Runs a Pod until its object is deleted.
+pub(crate) async fn run_pod(context: Arc<Context>, pod: core::Pod, mut seen: watch::Receiver<PodObject>) {
     let (messages, mut inbox) = mpsc::unbounded_channel();
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     if matches!(phase, Some("Succeeded" | "Failed")) && pod.metadata.deletion_timestamp.is_none() {
-        // It has ended in another life of this Node; it is only to be deleted.
+        // It ended before this kubelet started; only its deletion is left.
         let _ = seen.wait_for(ends).await;
     }
-    let life = life(&pod);
+    let lifecycle = lifecycle(&pod);
     let begun = Timestamp::now();
     let mut worker = Worker {
         context,
         pod,
-        life,
+        lifecycle,
         conditions: Conditions::default(),
         begun,
         sandbox: None,
         running: BTreeMap::new(),
-        told: None,
+        written: None,
         messages,
     };
     let first = if ends(&seen.borrow_and_update()) { Event::Delete } else { Event::Tick };
@@ -91,11 +91,11 @@ pub(crate) async fn run_pod(context: Arc<Context>, pod: core::Pod, mut seen: wat
     while !over {
         let wake = worker.wake_at();
         let event = tokio::select! {
-            Some(message) = inbox.recv() => worker.hear(message).await,
+            Some(message) = inbox.recv() => worker.receive(message).await,
             Ok(()) = seen.changed() => {
                 let seen = seen.borrow_and_update().clone();
                 let ending = ends(&seen);
-                if let Seen::There(pod) = seen {
+                if let PodObject::Present(pod) = seen {
                     worker.pod = *pod;
                 }
                 Some(if ending { Event::Delete } else { Event::Tick })
@@ -108,14 +108,14 @@ pub(crate) async fn run_pod(context: Arc<Context>, pod: core::Pod, mut seen: wat
     }
 }
 
-fn ends(seen: &Seen) -> bool {
+fn ends(seen: &PodObject) -> bool {
     match seen {
-        Seen::There(pod) => pod.metadata.deletion_timestamp.is_some(),
-        Seen::Gone => true,
+        PodObject::Present(pod) => pod.metadata.deletion_timestamp.is_some(),
+        PodObject::Deleted => true,
     }
 }
 
-fn life(pod: &core::Pod) -> Life {
+fn lifecycle(pod: &core::Pod) -> Lifecycle {
     let spec = pod.spec.as_ref();
     let policy = match spec.and_then(|spec| spec.restart_policy.as_deref()) {
         Some("Never") => Restart::Never,
@@ -133,7 +133,7 @@ fn life(pod: &core::Pod) -> Life {
     let init =
         spec.iter().flat_map(|spec| spec.init_containers.iter().flatten()).map(|container| slot(container, true));
     let main = spec.iter().flat_map(|spec| &spec.containers).map(|container| slot(container, false));
-    Life::new(policy, init.chain(main).collect())
+    Lifecycle::new(policy, init.chain(main).collect())
 }
 
 fn command(container: &core::Container) -> Result<Vec<String>, String> {
@@ -155,7 +155,7 @@ impl Worker {
         self.pod.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// In memory.
+    /// Directory of the Pod in memory.
     fn private(&self) -> PathBuf {
         PathBuf::from(PODS).join(self.uid())
     }
@@ -166,17 +166,17 @@ impl Worker {
     }
 
     fn wake_at(&self) -> Instant {
-        let untold = self.told.is_none().then_some(TELL_AGAIN);
-        let due = self.life.wake_at().map(|at| {
+        let unwritten = self.written.is_none().then_some(STATUS_RETRY);
+        let due = self.lifecycle.wake_at().map(|at| {
             Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default() + Duration::from_millis(1)
         });
-        // Without anything to wait for, an hour is as good as any other time.
-        Instant::now() + due.into_iter().chain(untold).min().unwrap_or(Duration::from_secs(3600))
+        // Without a deadline, any long time will do.
+        Instant::now() + due.into_iter().chain(unwritten).min().unwrap_or(Duration::from_secs(3600))
     }
 
-    async fn hear(&mut self, message: Message) -> Option<Event> {
+    async fn receive(&mut self, message: Message) -> Option<Event> {
         match message {
-            Message::Life(event) => {
+            Message::Lifecycle(event) => {
                 match &event {
                     Event::Exited { slot, .. } => drop(self.running.remove(slot)),
                     Event::NotConnected(why) => self.warn("FailedCreatePodSandBox", why).await,
@@ -194,9 +194,9 @@ impl Worker {
                 self.warn("Unhealthy", &why).await;
                 None
             }
-            Message::Running { slot, pid, keeper } => {
+            Message::Running { slot, pid, monitor } => {
                 let probes = self.probe(slot, pid);
-                self.running.insert(slot, Running { keeper, probes, killer: None });
+                self.running.insert(slot, Running { monitor, probes, killer: None });
                 Some(Event::Started(slot))
             }
         }
@@ -207,9 +207,9 @@ impl Worker {
         self.context.event(&self.pod, "Warning", reason, message).await;
     }
 
-    /// Takes an event in, does what follows, tells the API. Gives whether the Pod is over.
+    /// Applies an event, executes the effects, and writes the status. Returns whether the worker is done.
     async fn step(&mut self, event: Event) -> bool {
-        for effect in self.life.step(Timestamp::now(), event) {
+        for effect in self.lifecycle.step(Timestamp::now(), event) {
             match effect {
                 Effect::Connect => self.connect(),
                 Effect::Disconnect => self.disconnect(),
@@ -221,7 +221,7 @@ impl Worker {
                 }
             }
         }
-        self.tell().await;
+        self.write_status().await;
         false
     }
 
@@ -236,7 +236,7 @@ impl Worker {
             };
             let _ = messages.send(match connected {
                 Ok(sandbox) => Message::Connected(Box::new(sandbox)),
-                Err(error) => Message::Life(Event::NotConnected(format!("{error:#}"))),
+                Err(error) => Message::Lifecycle(Event::NotConnected(format!("{error:#}"))),
             });
         });
     }
@@ -248,7 +248,7 @@ impl Worker {
                 Some(sandbox) => sandbox.disconnect().await,
                 None => Ok(()),
             };
-            let _ = messages.send(Message::Life(match outcome {
+            let _ = messages.send(Message::Lifecycle(match outcome {
                 Ok(()) => Event::Disconnected,
                 Err(error) => Event::NotDisconnected(format!("{error:#}")),
             }));
@@ -257,10 +257,10 @@ impl Worker {
 
     fn start(&self, slot: usize) {
         let Some(container) = self.container(slot).cloned() else { return };
-        let restarts = self.life.slots.get(slot).map_or(0, |slot| slot.restarts);
+        let restarts = self.lifecycle.slots.get(slot).map_or(0, |slot| slot.restarts);
         let addresses = self.sandbox.as_ref().map(|sandbox| sandbox.addresses.clone()).unwrap_or_default();
         let start = run::Start {
-            surroundings: Surroundings {
+            env: ContainerEnv {
                 client: self.context.client.clone(),
                 pod: self.pod.clone(),
                 directory: self.private(),
@@ -275,29 +275,29 @@ impl Worker {
             restarts,
             container,
         };
-        // A run has a log as soon as it is counted: `logs --previous` goes by it. What fails here fails again, and is told then.
+        // `logs --previous` counts the logs, so each run has one. An error here occurs again at the start, and is reported there.
         let log = start.directory.join(format!("{restarts}.log"));
         let _ = std::fs::create_dir_all(&start.directory).and_then(|()| std::fs::File::create(log));
         let messages = self.messages.clone();
         tokio::spawn(async move {
             let event = match start.begin().await {
-                Ok(begun) => {
-                    let keeper = begun.keeper;
-                    let _ = messages.send(Message::Running { slot, pid: begun.pid, keeper });
-                    Event::Exited { slot, code: begun.end().await }
+                Ok(running) => {
+                    let monitor = running.monitor;
+                    let _ = messages.send(Message::Running { slot, pid: running.pid, monitor });
+                    Event::Exited { slot, code: running.end().await }
                 }
                 Err((reason, error)) => {
                     Event::NotStarted { slot, reason: reason.to_owned(), message: format!("{error:#}") }
                 }
             };
-            let _ = messages.send(Message::Life(event));
+            let _ = messages.send(Message::Lifecycle(event));
         });
     }
 
     fn probe(&self, slot: usize, pid: u32) -> AbortHandle {
         let messages = self.messages.clone();
         let address = self.sandbox.as_ref().and_then(|sandbox| sandbox.addresses.first()?.parse().ok());
-        let is_init = self.life.slots.get(slot).is_none_or(|slot| slot.is_init);
+        let is_init = self.lifecycle.slots.get(slot).is_none_or(|slot| slot.is_init);
         let target = self.container(slot).filter(|_| !is_init).map(|container| probes::Target {
             address,
             pid,
@@ -306,10 +306,10 @@ impl Worker {
         let task = tokio::spawn(async move {
             let Some(target) = target else { return };
             probes::run(target, |finding| {
-                // Nobody listens to the probes of a Pod that is over.
+                // Fails only if the worker has ended.
                 let _ = messages.send(match finding {
-                    Finding::Failure(why) => Message::Unhealthy(why),
-                    Finding::Verdict(probe, passed) => Message::Life(Event::Probed { slot, probe, passed }),
+                    ProbeResult::Failure(why) => Message::Unhealthy(why),
+                    ProbeResult::Verdict(probe, passed) => Message::Lifecycle(Event::Probed { slot, probe, passed }),
                 });
             })
             .await;
@@ -324,16 +324,16 @@ impl Worker {
         let grace = Duration::from_secs(u64::try_from(grace).unwrap_or_default());
         let Some(running) = self.running.get_mut(&slot) else { return };
         running.probes.abort();
-        let keeper = running.keeper;
-        run::terminate(keeper);
+        let monitor = running.monitor;
+        run::terminate(monitor);
         let killer = tokio::spawn(async move {
             tokio::time::sleep_until(Instant::now() + grace).await;
-            run::kill(keeper);
+            run::kill(monitor);
         });
         running.killer = Some(killer.abort_handle());
     }
 
-    /// Removes what is left, and lets the API forget the Pod.
+    /// Removes the files of the Pod, and deletes its object.
     async fn forget(&mut self) {
         let directory = self.context.directory(self.namespace(), self.name());
         for path in [self.private(), directory] {
@@ -347,19 +347,19 @@ impl Worker {
         let pods: Api<core::Pod> = Api::namespaced(self.context.client.clone(), self.namespace());
         let preconditions = Preconditions { uid: self.pod.metadata.uid.clone(), resource_version: None };
         let now = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default().grace_period(0) };
-        let mut pauses = crate::node::daemon::Pauses::default();
+        let mut backoff = crate::node::daemon::Backoff::default();
         loop {
             match pods.delete(self.name(), &now).await {
                 Ok(_) => return,
-                // Somebody was quicker, or it is another Pod by now.
+                // Already deleted, or replaced by a Pod of the same name.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return,
-                Err(error) => tracing::warn!("Pod {}/{} can't be deleted: {error}", self.namespace(), self.name()),
+                Err(error) => tracing::warn!("Pod {}/{} cannot be deleted: {error}", self.namespace(), self.name()),
             }
-            tokio::time::sleep_until(Instant::now() + pauses.next()).await;
+            tokio::time::sleep_until(Instant::now() + backoff.next()).await;
         }
     }
 
-    async fn tell(&mut self) {
+    async fn write_status(&mut self) {
         let now = Timestamp::now();
         let addresses = self.sandbox.as_ref().map(|sandbox| sandbox.addresses.clone()).unwrap_or_default();
         let containers =
@@ -367,23 +367,22 @@ impl Worker {
         let conditions = self.pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let facts = Facts {
             node_addresses: self.context.addresses(),
-            pod_addresses: if self.life.net == Net::Gone { Vec::new() } else { addresses },
+            pod_addresses: if self.lifecycle.net == Net::Gone { Vec::new() } else { addresses },
             begun: self.begun,
             images: containers
                 .map(|container| (container.name.clone(), container.image.clone().unwrap_or_default()))
                 .collect(),
             others: conditions.filter(|condition| !MINE.contains(&condition.type_.as_str())).cloned().collect(),
         };
-        let status = status(&self.life, &facts, &mut self.conditions, now);
-        if self.told.as_ref() == Some(&status) {
+        let status = status(&self.lifecycle, &facts, &mut self.conditions, now);
+        if self.written.as_ref() == Some(&status) {
             return;
         }
-        let told = self.write(&status).await;
-        match &told {
-            Ok(()) => self.told = Some(status),
+        match self.write(&status).await {
+            Ok(()) => self.written = Some(status),
             Err(error) => {
                 tracing::warn!("{error:#}");
-                self.told = None;
+                self.written = None;
             }
         }
     }
@@ -392,7 +391,7 @@ impl Worker {
         let pods: Api<core::Pod> = Api::namespaced(self.context.client.clone(), self.namespace());
         let patch = json!({"metadata": {"uid": self.uid()}, "status": status});
         match pods.patch_status(self.name(), &PatchParams::default(), &Patch::Merge(&patch)).await {
-            // The watch will tell.
+            // The Pod was deleted or replaced, which the watch reports.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             result => result.map(drop).with_context(|| format!("cannot write the status of Pod {}", self.name())),
         }

@@ -1,4 +1,4 @@
-//! Probes: asks a container from the Node, again and again, and tells when the answer changes.
+//! Startup, readiness and liveness probes of a container, sent from the Node.
 
 use std::net::IpAddr;
 use std::process::Stdio;
@@ -11,58 +11,57 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-use super::life::Probe;
+use super::lifecycle::Probe;
 
-/// The longest answer that is looked at.
-const LONGEST_ANSWER: u64 = 10 * 1024;
+/// Maximum number of bytes that are read of an HTTP response.
+const MAX_RESPONSE: u64 = 10 * 1024;
 
-/// What probing needs to know of a container.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) address: Option<IpAddr>,
-    /// Its first process, as the Node numbers it.
+    /// PID of its init process in the PID namespace of the Node.
     pub(crate) pid: u32,
     pub(crate) container: core::Container,
 }
 
-/// What probing brings to light.
+/// A result that the worker of the Pod has to know.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Finding {
-    /// From now on the container passes the probe, or does not.
+pub(crate) enum ProbeResult {
+    /// The container passes the probe from now on, or fails it.
     Verdict(Probe, bool),
-    /// A probe failed, and for another reason than the time before.
+    /// A probe failed with another reason than the previous time.
     Failure(String),
 }
 
-/// Probes a container for as long as this is polled, and tells what it finds.
-pub(crate) async fn run(target: Target, tell: impl Fn(Finding)) {
+/// Probes a container until the future is dropped, and calls `report` with each result.
+pub(crate) async fn run(target: Target, report: impl Fn(ProbeResult)) {
     if let Some(probe) = &target.container.startup_probe
-        && !repeat(&target, Probe::Startup, probe, &tell).await
+        && !repeat(&target, Probe::Startup, probe, &report).await
     {
         return;
     }
     let readiness = async {
         if let Some(probe) = &target.container.readiness_probe {
-            repeat(&target, Probe::Readiness, probe, &tell).await;
+            repeat(&target, Probe::Readiness, probe, &report).await;
         }
     };
     let liveness = async {
         if let Some(probe) = &target.container.liveness_probe {
-            repeat(&target, Probe::Liveness, probe, &tell).await;
+            repeat(&target, Probe::Liveness, probe, &report).await;
         }
     };
     tokio::join!(readiness, liveness);
 }
 
-/// Probes until there is nothing more to learn: a startup probe that has passed, or one that failed and ends the container.
-async fn repeat(target: &Target, kind: Probe, probe: &core::Probe, tell: &impl Fn(Finding)) -> bool {
+/// Repeats a probe until its result is final: a startup probe passed, or a failed probe ends the container. Returns whether it passed.
+async fn repeat(target: &Target, kind: Probe, probe: &core::Probe, report: &impl Fn(ProbeResult)) -> bool {
     let number = |value: Option<i32>, otherwise: u32| {
         value.and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0).unwrap_or(otherwise)
     };
     let seconds = |value| Duration::from_secs(u64::from(number(value, 1)));
     let period = Duration::from_secs(u64::from(number(probe.period_seconds, 10)));
     let delay = u64::try_from(probe.initial_delay_seconds.unwrap_or_default()).unwrap_or_default();
-    let mut tally = Tally::new(number(probe.success_threshold, 1), number(probe.failure_threshold, 3));
+    let mut threshold = Threshold::new(number(probe.success_threshold, 1), number(probe.failure_threshold, 3));
     let mut next = Instant::now() + Duration::from_secs(delay);
     let mut last = None;
     loop {
@@ -76,11 +75,11 @@ async fn repeat(target: &Target, kind: Probe, probe: &core::Probe, tell: &impl F
         let passed = outcome.is_ok();
         let why = outcome.err().map(|error| format!("{kind:?} probe failed: {error:#}"));
         if let Some(why) = why.clone().filter(|_| why != last) {
-            tell(Finding::Failure(why));
+            report(ProbeResult::Failure(why));
         }
         last = why;
-        let Some(verdict) = tally.count(passed) else { continue };
-        tell(Finding::Verdict(kind, verdict));
+        let Some(verdict) = threshold.count(passed) else { continue };
+        report(ProbeResult::Verdict(kind, verdict));
         match (kind, verdict) {
             (Probe::Startup, _) => return verdict,
             (Probe::Liveness, false) => return false,
@@ -89,8 +88,8 @@ async fn repeat(target: &Target, kind: Probe, probe: &core::Probe, tell: &impl F
     }
 }
 
-/// So many in a row make a verdict.
-struct Tally {
+/// Counts consecutive results up to the thresholds of a probe.
+struct Threshold {
     to_pass: u32,
     to_fail: u32,
     row: u32,
@@ -98,12 +97,12 @@ struct Tally {
     verdict: Option<bool>,
 }
 
-impl Tally {
+impl Threshold {
     fn new(to_pass: u32, to_fail: u32) -> Self {
         Self { to_pass, to_fail, row: 0, last: None, verdict: None }
     }
 
-    /// The verdict, if it is new.
+    /// Counts a result. Returns the verdict if it changes.
     fn count(&mut self, passed: bool) -> Option<bool> {
         self.row = if self.last == Some(passed) { self.row + 1 } else { 1 };
         self.last = Some(passed);
@@ -132,12 +131,12 @@ async fn ask(target: &Target, probe: &core::Probe) -> Result<()> {
     }
     if let Some(get) = &probe.http_get {
         if get.scheme.as_deref().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https")) {
-            bail!("the lab probes http only: use `scheme: HTTP` or a tcpSocket probe");
+            bail!("the lab supports http only: use `scheme: HTTP` or a tcpSocket probe");
         }
         let (host, port) = (address(get.host.as_ref())?, port(&target.container, &get.port)?);
         return fetch(&host, port, get).await.with_context(|| format!("http {host}:{port}"));
     }
-    bail!("the lab knows exec, tcpSocket and httpGet probes only")
+    bail!("the lab supports exec, tcpSocket and httpGet probes only")
 }
 
 fn port(container: &core::Container, port: &IntOrString) -> Result<u16> {
@@ -165,8 +164,8 @@ async fn fetch(host: &str, port: u16, get: &core::HTTPGetAction) -> Result<()> {
     request += "\r\n";
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
-    stream.take(LONGEST_ANSWER).read_to_end(&mut answer).await?;
-    let code = status_code(&answer).context("that was no HTTP")?;
+    stream.take(MAX_RESPONSE).read_to_end(&mut answer).await?;
+    let code = status_code(&answer).context("the response is not HTTP")?;
     if !(200..400).contains(&code) {
         bail!("status {code}");
     }
@@ -181,7 +180,7 @@ fn status_code(answer: &[u8]) -> Option<u16> {
 async fn run_inside(pid: u32, command: &[String]) -> Result<()> {
     let mut inside = std::process::Command::new("nsenter");
     inside.arg(format!("--target={pid}")).args(["--mount", "--uts", "--ipc", "--net", "--pid", "--"]).args(command);
-    crate::system::die_with_parent(&mut inside);
+    testkit::process::kill_with_parent(&mut inside);
     let mut inside = tokio::process::Command::from(inside);
     inside.stdin(Stdio::null()).kill_on_drop(true);
     let output = inside.output().await?;
@@ -197,15 +196,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_takes_so_many_in_a_row_and_is_told_once() {
-        let mut tally = Tally::new(1, 3);
-        let verdicts = [true, true, false, false, true, false, false, false, false, true].map(|one| tally.count(one));
+    fn a_verdict_changes_after_threshold_results_in_a_row() {
+        let mut threshold = Threshold::new(1, 3);
+        let verdicts =
+            [true, true, false, false, true, false, false, false, false, true].map(|one| threshold.count(one));
         let none = None;
         assert_eq!(verdicts, [Some(true), none, none, none, none, none, none, Some(false), none, Some(true)]);
     }
 
     #[test]
-    fn the_first_line_has_the_status() {
+    fn the_status_code_is_read_from_the_first_line() {
         assert_eq!(status_code(b"HTTP/1.1 204 No Content\r\n\r\n"), Some(204));
         assert_eq!(status_code(b"SSH-2.0-x\r\n"), None);
     }

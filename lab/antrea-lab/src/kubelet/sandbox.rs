@@ -1,4 +1,4 @@
-//! A Pod's network namespace, and its way into the network.
+//! A Pod's network namespace, and its connection by CNI plugins.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,18 +8,19 @@ use k8s_openapi::api::core::v1 as core;
 use nix::mount::MsFlags;
 use nix::mount::{MntFlags, umount2};
 use serde_json::{Value, json};
+use testkit::Netns;
+use testkit::process::run;
 use tokio::time::Instant;
 
 use super::cni::{Attachment, Conflist, addresses};
 use crate::mounts::bind;
-use crate::node::daemon::Pauses;
+use crate::node::daemon::Backoff;
 use crate::node::network::{CONFIGURATIONS, PLUGINS};
-use crate::system::{Netns, run};
 
 /// The network of a Pod.
 #[derive(Clone, Debug)]
 pub(crate) struct Sandbox {
-    /// Nothing for a Pod that uses the Node's.
+    /// `None` for a Pod with `hostNetwork`.
     connection: Option<Connection>,
     pub(crate) addresses: Vec<String>,
 }
@@ -32,17 +33,17 @@ struct Connection {
 }
 
 impl Sandbox {
-    /// The Node's own network.
+    /// The network of the Node, for `hostNetwork`.
     pub(crate) fn of_node(addresses: Vec<String>) -> Self {
         Self { connection: None, addresses }
     }
 
-    /// Makes a namespace and connects it. What fails is undone, in the background.
+    /// Creates and connects a namespace. A failed attempt is undone in the background.
     pub(crate) async fn connect(pod: &core::Pod, checksums: bool) -> Result<Self> {
         let conflist = Conflist::find(Path::new(CONFIGURATIONS))?;
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let id = fresh_id();
-        // Never the path of an earlier attempt, which may not be undone yet.
+        // A new path: an earlier attempt may not be undone yet.
         let netns = PathBuf::from(format!("/run/netns/cni-{id}"));
         let attachment = Attachment {
             id,
@@ -74,7 +75,7 @@ impl Sandbox {
         }
     }
 
-    /// The path of the namespace.
+    /// Path of the network namespace.
     pub(crate) fn netns(&self) -> Option<&Path> {
         self.connection.as_ref().map(|connection| connection.attachment.netns.as_path())
     }
@@ -87,20 +88,20 @@ impl Sandbox {
     }
 }
 
-/// Disconnects what was not connected to the end. A plugin that can't do that now, since its daemon is being restarted, is
-/// asked until it can: nobody else knows of this attempt.
+/// Undoes a failed ADD. DEL is retried until it succeeds, for example while the agent restarts: no other DEL will follow for
+/// this container id.
 async fn undo(conflist: Conflist, attachment: Attachment) {
-    let mut pauses = Pauses::default();
+    let mut backoff = Backoff::default();
     while let Err(error) = conflist.del(&attachment, Path::new(PLUGINS), None).await {
         tracing::warn!("Pod {}/{}, after a failed ADD: {error:#}", attachment.namespace, attachment.pod);
-        tokio::time::sleep_until(Instant::now() + pauses.next()).await;
+        tokio::time::sleep_until(Instant::now() + backoff.next()).await;
     }
     if let Err(error) = remove_namespace(&attachment.netns) {
         tracing::warn!("Pod {}/{}, after a failed ADD: {error:#}", attachment.namespace, attachment.pod);
     }
 }
 
-/// A name that a runtime would give: 64 hexadecimal digits.
+/// A container id as runtimes generate them: 64 hexadecimal digits.
 fn fresh_id() -> String {
     let words = fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
     let more = fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
@@ -109,7 +110,6 @@ fn fresh_id() -> String {
 
 fn make_namespace(path: &Path) -> Result<()> {
     let netns = Netns::new()?;
-    netns.ip(&["link set lo up".to_owned()])?;
     File::create(path).with_context(|| format!("cannot make {}", path.display()))?;
     bind(&netns.path(), path, MsFlags::empty())
 }
@@ -122,12 +122,12 @@ fn remove_namespace(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes the kernel complete all packets before it sends them.
+/// Disables offloads, so that the kernel computes all checksums.
 fn all_checksums(netns: &Path) -> Result<()> {
     let offloads = ["tx", "sg", "tso", "gso", "gro", "rx"].into_iter().flat_map(|offload| [offload, "off"]);
     let mut inside = std::process::Command::new("nsenter");
     inside.arg(format!("--net={}", netns.display())).args(["ethtool", "-K", "eth0"]).args(offloads);
-    run(&mut inside).map(drop)
+    run(&mut inside, None).map(drop)
 }
 
 fn ports(pod: &core::Pod) -> Vec<Value> {

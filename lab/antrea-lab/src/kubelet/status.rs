@@ -1,4 +1,4 @@
-//! A Pod's status, from its life.
+//! The status of a Pod, computed from its lifecycle.
 
 use std::collections::BTreeMap;
 
@@ -6,29 +6,29 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
-use super::life::{Exit, Life, Net, Slot, State};
+use super::lifecycle::{Exit, Lifecycle, Net, Slot, State};
 
-/// What of a status is not in the life.
+/// Inputs of the status that are not part of the lifecycle.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) node_addresses: Vec<String>,
     pub(crate) pod_addresses: Vec<String>,
     pub(crate) begun: Timestamp,
-    /// What each container is from, by name.
+    /// Images of the containers, by name.
     pub(crate) images: BTreeMap<String, String>,
-    /// Conditions that are kept by others.
+    /// Conditions of other writers.
     pub(crate) others: Vec<core::PodCondition>,
 }
 
-/// Keeps since when conditions are as they are.
+/// Transition times of the conditions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Conditions(BTreeMap<&'static str, (bool, Timestamp)>);
 
-/// The conditions that a kubelet keeps.
+/// The conditions that the kubelet writes.
 pub(crate) const MINE: [&str; 4] = ["PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"];
 
-/// The status of a Pod as it is now.
-pub(crate) fn status(life: &Life, facts: &Facts, conditions: &mut Conditions, now: Timestamp) -> core::PodStatus {
+/// The current status of a Pod.
+pub(crate) fn status(life: &Lifecycle, facts: &Facts, conditions: &mut Conditions, now: Timestamp) -> core::PodStatus {
     let over = matches!(life.phase(), "Succeeded" | "Failed");
     let ready = !over && life.is_ready();
     let net = matches!(life.net, Net::Up);
@@ -74,7 +74,7 @@ pub(crate) fn status(life: &Life, facts: &Facts, conditions: &mut Conditions, no
     }
 }
 
-fn container(slot: &Slot, life: &Life, facts: &Facts) -> core::ContainerStatus {
+fn container(slot: &Slot, life: &Lifecycle, facts: &Facts) -> core::ContainerStatus {
     let waiting = |reason: &str, message: &str| core::ContainerState {
         waiting: Some(core::ContainerStateWaiting {
             reason: Some(reason.to_owned()),
@@ -125,7 +125,7 @@ fn terminated(exit: &Exit) -> core::ContainerState {
 
 #[cfg(test)]
 mod tests {
-    use super::super::life::{Event, Restart};
+    use super::super::lifecycle::{Event, Restart};
     use super::*;
 
     fn at(second: i64) -> Timestamp {
@@ -133,8 +133,8 @@ mod tests {
     }
 
     #[test]
-    fn a_status_says_why_a_pod_waits_when_it_became_ready_and_how_it_ended() {
-        let mut life = Life::new(Restart::Never, vec![Slot::new("a", false, false, false)]);
+    fn a_status_has_the_reason_for_waiting_the_ready_time_and_the_exit_code() {
+        let mut life = Lifecycle::new(Restart::Never, vec![Slot::new("a", false, false, false)]);
         let facts = Facts {
             node_addresses: vec!["192.168.1.11".into()],
             pod_addresses: vec!["10.10.1.2".into(), "fd00::2".into()],

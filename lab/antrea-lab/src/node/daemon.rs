@@ -1,4 +1,4 @@
-//! Programs that are to run for as long as the Node does: started again when they end, as systemd would.
+//! Daemons of a Node: restarted when they end, as systemd does.
 
 use std::fs::OpenOptions;
 use std::os::unix::process::ExitStatusExt;
@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
+use testkit::process::{kill_with_parent, log_tail};
 use tokio::process::{Child, Command};
-use tokio::time::Instant;
 
-use crate::system::{die_with_parent, last_words};
+use tokio::time::Instant;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Who has run for that long starts with the first pause again.
+/// A program that has run for longer starts with the first pause again.
 const LONG_ENOUGH: Duration = Duration::from_secs(30);
 
-/// How to start a program, and where it writes to.
+/// A program with its arguments and log file.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) name: PathBuf,
@@ -28,48 +28,48 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Starts it; what it prints is appended to its log.
+    /// Starts the program; its output is appended to the log.
     pub(crate) fn start(&self) -> Result<Child> {
         let log = OpenOptions::new().create(true).append(true).open(&self.log);
         let log = log.with_context(|| format!("cannot write {}", self.log.display()))?;
         let mut command = std::process::Command::new(&self.name);
         command.args(&self.arguments).envs(self.environment.iter().cloned()).stdin(Stdio::null());
         command.stdout(log.try_clone()?).stderr(log);
-        die_with_parent(&mut command);
+        kill_with_parent(&mut command);
         Command::from(command).spawn().with_context(|| format!("cannot start {}", self.name.display()))
     }
 
-    /// The end of its log, for an error message.
-    pub(crate) fn last_words(&self) -> String {
-        last_words(&self.log)
+    /// The last lines of its log, for an error message.
+    pub(crate) fn log_tail(&self) -> String {
+        log_tail(&self.log)
     }
 }
 
-/// Waits for the end of a program and starts it again, for ever. `started` runs after each start; when it fails, it is run
-/// again until it succeeds or the program ends.
-pub(crate) async fn keep(program: Program, mut child: Child, started: impl AsyncFn() -> Result<()>) {
-    let mut pauses = Pauses::default();
+/// Restarts a program whenever it ends. `started` runs after each restart, and is retried until it succeeds or the program
+/// ends.
+pub(crate) async fn supervise(program: Program, mut child: Child, started: impl AsyncFn() -> Result<()>) {
+    let mut backoff = Backoff::default();
     loop {
         let since = Instant::now();
         let ended = child.wait().await;
-        // Whom somebody has killed is not to blame, and will not fail the sooner for being started at once.
+        // A program that was killed from outside can be restarted without backoff.
         let killed = ended.as_ref().is_ok_and(|status| status.signal() == Some(Signal::SIGKILL as i32));
         report(&program, ended);
         if killed || since.elapsed() > LONG_ENOUGH {
-            pauses = Pauses::default();
+            backoff = Backoff::default();
         }
         child = loop {
-            tokio::time::sleep_until(Instant::now() + pauses.next()).await;
+            tokio::time::sleep_until(Instant::now() + backoff.next()).await;
             match program.start() {
                 Ok(child) => break child,
                 Err(error) => tracing::error!("{error:#}"),
             }
         };
         let settle = async {
-            let mut pauses = Pauses::default();
+            let mut backoff = Backoff::default();
             while let Err(error) = started().await {
-                tracing::warn!("after the start of {}: {error:#}", program.name.display());
-                tokio::time::sleep_until(Instant::now() + pauses.next()).await;
+                tracing::warn!("setup after the restart of {} failed: {error:#}", program.name.display());
+                tokio::time::sleep_until(Instant::now() + backoff.next()).await;
             }
         };
         tokio::select! {
@@ -81,22 +81,22 @@ pub(crate) async fn keep(program: Program, mut child: Child, started: impl Async
 
 fn report(program: &Program, ended: std::io::Result<ExitStatus>) {
     match ended {
-        Ok(status) => tracing::warn!("{} ended ({status}) and is started again", program.name.display()),
-        Err(error) => tracing::error!("{} can't be waited for: {error}", program.name.display()),
+        Ok(status) => tracing::warn!("{} ended ({status}), restarting", program.name.display()),
+        Err(error) => tracing::error!("cannot wait for {}: {error}", program.name.display()),
     }
 }
 
-/// Pauses between attempts: each twice as long as the one before, up to a longest.
+/// Exponential backoff: each pause is twice as long as the previous one, up to a maximum.
 #[derive(Debug)]
-pub(crate) struct Pauses(Duration);
+pub(crate) struct Backoff(Duration);
 
-impl Default for Pauses {
+impl Default for Backoff {
     fn default() -> Self {
         Self(FIRST_PAUSE)
     }
 }
 
-impl Pauses {
+impl Backoff {
     pub(crate) fn next(&mut self) -> Duration {
         let pause = self.0;
         self.0 = (pause * 2).min(LONGEST_PAUSE);

@@ -1,6 +1,6 @@
-//! How a process becomes a Node: namespaces, a root file system of its own, and a first process that holds it together.
+//! The init process of a Node: creates its namespaces and root file system, starts the kubelet, and reaps orphans.
 //!
-//! The root file system is the host's, with a layer in memory on top: whatever a Node writes, the host keeps its own.
+//! The root file system is an overlay on the host's, with the upper layer in memory, so a Node never changes files of the host.
 
 use std::fs;
 use std::path::Path;
@@ -17,18 +17,18 @@ use nix::unistd::{ForkResult, fork, sethostname};
 use crate::mounts::{PROGRAM, bind, enter, mount_at, overlay, private_mounts, program, read_only, replace};
 use crate::plan::Plan;
 use crate::state::Home;
-use crate::system::die_with_parent;
+use testkit::process::kill_with_parent;
 
-/// Where the host's root file system is seen in a Node, read-only: Pods' file systems are layers on top of it.
+/// Read-only mount of the host's root file system in a Node; the lower layer of the Pods' file systems.
 pub(crate) const HOST_ROOT: &str = "/run/lab/host";
-/// Where Pods' files are kept in memory.
+/// Directory of the Pods' files, in memory.
 pub(crate) const PODS: &str = "/run/lab/pods";
 
-/// What a Node does not inherit from the host, as it would on a machine of its own.
-const ITS_OWN: [&str; 6] =
+/// Directories that are empty in a new Node, whatever the host has there.
+const EMPTY_DIRECTORIES: [&str; 6] =
     ["/etc/cni/net.d", "/etc/openvswitch", "/opt/cni/bin", "/var/lib/cni", "/var/log/openvswitch", "/var/log/antrea"];
 
-/// Becomes the Node, and returns when that ends. The caller is in the Node's network namespace and has one thread.
+/// Runs the Node until it ends. The caller is in the Node's network namespace and has one thread.
 pub(crate) fn become_node(home: &Home, name: &str) -> Result<()> {
     let lab = home.read()?.context("there is no lab")?;
     let spaces = CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC;
@@ -49,14 +49,14 @@ pub(crate) fn become_node(home: &Home, name: &str) -> Result<()> {
             let mut kubelet = Command::new(PROGRAM);
             kubelet.args(["internal", "kubelet", "--home"]).arg(home.path()).args(["--node", name]);
             kubelet.current_dir("/").env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-            die_with_parent(&mut kubelet);
+            kill_with_parent(&mut kubelet);
             let kubelet = kubelet.spawn().context("cannot start the kubelet")?.id();
             reap_until(kubelet.cast_signed())
         }
     }
 }
 
-/// Waits for all processes that end here, as a first process must, until that one does.
+/// Reaps all child processes until `pid` ends.
 fn reap_until(pid: i32) -> Result<()> {
     loop {
         match waitpid(None, None)? {
@@ -67,10 +67,10 @@ fn reap_until(pid: i32) -> Result<()> {
     }
 }
 
-/// Where a Node finds the names of all.
+/// The file with the names of all Nodes.
 pub(crate) const HOSTS: &str = "/etc/hosts";
 
-/// The names and addresses of all Nodes.
+/// Content of `/etc/hosts`: names and addresses of all Nodes.
 pub(crate) fn hosts(plan: &Plan) -> String {
     let hosts = plan.nodes.iter().map(|node| format!("{} {}\n{} {}\n", node.ipv4, node.name, node.ipv6, node.name));
     format!("127.0.0.1 localhost\n::1 localhost\n{}", hosts.collect::<String>())
@@ -95,14 +95,14 @@ fn build_root(home: &Home, name: &str, plan: &Plan) -> Result<()> {
     }
     bind(Path::new("/"), &inside(HOST_ROOT), MsFlags::empty())?;
     read_only(&inside(HOST_ROOT))?;
-    for directory in ITS_OWN {
+    for directory in EMPTY_DIRECTORIES {
         let directory = inside(directory);
         if directory.exists() {
             fs::remove_dir_all(&directory)?;
         }
         fs::create_dir_all(&directory)?;
     }
-    // What belongs to others, above all what the administrator shows to the API, is not for this Node.
+    // Files of other Nodes, and the credentials of the administrator, are not visible in this Node.
     for of_lab in [home.node(name), home.programs()].iter().filter(|path| path.exists()) {
         let seen = root.join(of_lab.strip_prefix("/").unwrap_or(of_lab));
         fs::create_dir_all(&seen)?;
@@ -110,7 +110,7 @@ fn build_root(home: &Home, name: &str, plan: &Plan) -> Result<()> {
     }
     program(&root)?;
     fs::write(inside("/etc/hostname"), format!("{name}\n"))?;
-    replace(&inside("/etc/resolv.conf"), "# A Node of the lab asks nobody.\n")?;
+    replace(&inside("/etc/resolv.conf"), "# Nodes of the lab have no DNS server.\n")?;
     replace(&inside(HOSTS), &hosts(plan))?;
     enter(&root)
 }

@@ -1,4 +1,4 @@
-//! kube-proxy on a Node, where antrea-agent leaves Services to it.
+//! kube-proxy on a Node, for `--services kube-proxy` and `--services both`.
 
 use anyhow::Result;
 
@@ -6,15 +6,15 @@ use super::daemon::{self, Program};
 use crate::plan::{Node, POD_NETS};
 use crate::state::Home;
 
-/// What a namespace cannot set, as it counts for the whole machine.
-const NOT_OURS: [&str; 4] = [
+/// Leaves alone kernel parameters that a network namespace cannot set.
+const KEEP_SYSCTLS: [&str; 4] = [
     "--conntrack-max-per-core=0",
     "--conntrack-min=0",
     "--conntrack-tcp-timeout-established=0s",
     "--conntrack-tcp-timeout-close-wait=0s",
 ];
 
-/// Starts it, and starts it again whenever it ends.
+/// Starts kube-proxy, and restarts it whenever it ends.
 pub(super) fn start(home: &Home, node: &Node) -> Result<()> {
     let mut arguments = vec![
         format!("--kubeconfig={}", home.kubeconfig_of("kube-proxy", &node.name).display()),
@@ -22,7 +22,7 @@ pub(super) fn start(home: &Home, node: &Node) -> Result<()> {
         format!("--hostname-override={}", node.name),
         format!("--cluster-cidr={}", POD_NETS.join(",")),
     ];
-    arguments.extend(NOT_OURS.map(str::to_owned));
+    arguments.extend(KEEP_SYSCTLS.map(str::to_owned));
     let program = Program {
         name: home.programs().join("kube-proxy"),
         arguments,
@@ -30,6 +30,6 @@ pub(super) fn start(home: &Home, node: &Node) -> Result<()> {
         log: home.node(&node.name).join("kube-proxy.log"),
     };
     let child = program.start()?;
-    tokio::spawn(daemon::keep(program, child, async || Ok(())));
+    tokio::spawn(daemon::supervise(program, child, async || Ok(())));
     Ok(())
 }

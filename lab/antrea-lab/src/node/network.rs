@@ -1,7 +1,7 @@
-//! Who connects the Pods of a Node: the one seam between the lab and what is tried out in it.
+//! The network of a Node: the only module that depends on the network under test.
 //!
-//! The lab does what the operating system of a Node does. A network gets its programs, its configuration and a kubeconfig,
-//! and is ready when its CNI configuration is there and, if it has a daemon, that answers.
+//! The lab acts as the operating system of a Node. A network gets its programs, its configuration and a kubeconfig, and is
+//! ready when its CNI configuration exists and its daemon, if it has one, accepts connections.
 
 use std::fs;
 use std::net::IpAddr;
@@ -12,30 +12,30 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use ipnet::IpNet;
 use serde_json::json;
+use testkit::process::run;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
-use super::daemon::{self, Pauses, Program};
+use super::daemon::{self, Backoff, Program};
 use super::kube_proxy;
 use crate::plan::{Mode, Network, Node, POD_NETS, Plan, SERVICE_NETS, Services};
 use crate::state::Home;
-use crate::system::{feed, run};
 
-/// Where CNI configurations are.
+/// Directory of CNI configurations.
 pub(crate) const CONFIGURATIONS: &str = "/etc/cni/net.d";
-/// Where CNI plugins are.
+/// Directory of CNI plugins.
 pub(crate) const PLUGINS: &str = "/opt/cni/bin";
-/// Where Debian has its plugins.
+/// Directory of the CNI plugins of Debian.
 const DEBIAN_PLUGINS: &str = "/usr/lib/cni";
-/// Where an administrator puts programs.
+/// Directory for programs that are not part of the distribution.
 const PROGRAMS: &str = "/usr/local/bin";
-/// The agents' account.
+/// ServiceAccount of the agents.
 const AGENT: &str = "antrea-agent";
-/// Where antrea-agent listens for antrea-cni.
+/// Socket on which antrea-agent accepts calls of antrea-cni.
 const CNI_SOCKET: &str = "/run/antrea/cni.sock";
-const PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Sets the network up; returns when Pods can be connected.
+/// Starts the network. Returns when Pods can be connected.
 pub(crate) async fn start(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
     link_plugins(Path::new(DEBIAN_PLUGINS))?;
     match plan.network {
@@ -56,7 +56,7 @@ fn link_plugins(from: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a Node's administrator does: puts the programs in place, starts the agent, installs the plugin.
+/// Installs the programs, starts the agent, and installs the CNI plugin.
 async fn antrea(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
     let programs = home.programs();
     for name in ["antrea-agent", "antrea-cni"] {
@@ -72,31 +72,31 @@ async fn antrea(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
         environment: vec![("NODE_NAME".into(), node.name.clone())],
         log: directory.join("antrea-agent.log"),
     };
-    let (deadline, mut pauses) = (Instant::now() + PATIENCE, Pauses::default());
-    // It is bound to the Node, so it comes after the API knows the Node.
+    let (deadline, mut backoff) = (Instant::now() + START_TIMEOUT, Backoff::default());
+    // The token is bound to the Node, so it is issued after the Node object exists.
     while !home.token_of(AGENT, &node.name).exists() {
         if Instant::now() > deadline {
-            bail!("the Kubernetes API gives no token for the agent of {}", node.name);
+            bail!("no token for the agent of {} after {START_TIMEOUT:?}", node.name);
         }
-        tokio::time::sleep_until(Instant::now() + pauses.next()).await;
+        tokio::time::sleep_until(Instant::now() + backoff.next()).await;
     }
     let mut child = agent.start()?;
     while UnixStream::connect(CNI_SOCKET).await.is_err() {
         if let Some(status) = child.try_wait()? {
-            bail!("antrea-agent ended with {status}: {}", agent.last_words());
+            bail!("antrea-agent ended with {status}: {}", agent.log_tail());
         }
         if Instant::now() > deadline {
-            bail!("antrea-agent does not answer at {CNI_SOCKET}: {}", agent.last_words());
+            bail!("antrea-agent does not answer at {CNI_SOCKET}: {}", agent.log_tail());
         }
-        tokio::time::sleep_until(Instant::now() + pauses.next()).await;
+        tokio::time::sleep_until(Instant::now() + backoff.next()).await;
     }
     let mut install = std::process::Command::new(&agent.name);
-    run(install.arg("install-cni").arg("--config").arg(&configuration))?;
-    tokio::spawn(daemon::keep(agent, child, async || Ok(())));
+    run(install.arg("install-cni").arg("--config").arg(&configuration), None)?;
+    tokio::spawn(daemon::supervise(agent, child, async || Ok(())));
     Ok(())
 }
 
-/// Antrea's configuration file, which is YAML; JSON is that too.
+/// The configuration file of the agent, as JSON, which is valid YAML.
 fn agent_configuration(home: &Home, plan: &Plan, node: &Node) -> String {
     let mode = match plan.mode {
         Mode::Encap => "encap",
@@ -119,7 +119,7 @@ fn agent_configuration(home: &Home, plan: &Plan, node: &Node) -> String {
     format!("{configuration:#}\n")
 }
 
-/// Debian's `bridge` on every Node, and routes between them.
+/// Configures Debian's `bridge` plugin, and routes to the other Nodes.
 fn bridge(plan: &Plan, node: &Node) -> Result<()> {
     let needed: PathBuf = Path::new(DEBIAN_PLUGINS).join("bridge");
     if !needed.exists() {
@@ -141,11 +141,11 @@ fn bridge(plan: &Plan, node: &Node) -> Result<()> {
         }}",
         node.pod_cidrs[0], POD_NETS[0], node.pod_cidrs[1], POD_NETS[1]
     );
-    feed(std::process::Command::new("nft").args(["-f", "-"]), &masquerade)?;
+    run(std::process::Command::new("nft").args(["-f", "-"]), Some(&masquerade))?;
     configure("10-bridge.conflist", &json!({"cniVersion": "0.4.0", "name": "lab", "plugins": [plugin]}))
 }
 
-/// Leads the way to those who have joined since the old plan, and to those who have left no more.
+/// Adds routes to Nodes that joined since the old plan, and removes those to Nodes that left.
 pub(super) fn routes(node: &Node, old: &Plan, new: &Plan) -> Result<()> {
     let near = |plan: &Plan, but: &Plan| -> Vec<(IpNet, IpAddr)> {
         let fresh = plan.near(node).filter(|peer| !but.nodes.contains(peer));
@@ -154,7 +154,7 @@ pub(super) fn routes(node: &Node, old: &Plan, new: &Plan) -> Result<()> {
     let gone = near(old, new).into_iter().map(|(net, via)| format!("route del {net} via {via}"));
     let come = near(new, old).into_iter().map(|(net, via)| format!("route replace {net} via {via}"));
     let lines: Vec<String> = gone.chain(come).collect();
-    feed(std::process::Command::new("ip").args(["-batch", "-"]), &lines.join("\n")).map(drop)
+    run(std::process::Command::new("ip").args(["-batch", "-"]), Some(&lines.join("\n"))).map(drop)
 }
 
 fn configure(name: &str, conflist: &serde_json::Value) -> Result<()> {

@@ -1,4 +1,4 @@
-//! The cluster's DNS: answers for the names of Services, knows no others, and asks nobody.
+//! The cluster's DNS server: resolves the names of Services and Pods, and forwards no queries.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -20,18 +20,19 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::zone::{Entry, Zone};
-use crate::accepting::or_pause;
+use crate::accept::or_pause;
 use crate::client::Mirror;
 
-/// Seconds for which an answer may be kept: names come and go.
+/// TTL of records in seconds; short, because Services change.
 const TTL: u32 = 5;
-/// The longest answer over UDP to those who don't say how long theirs may be.
-const SHORT: usize = 512;
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum length of a UDP response to a query without EDNS.
+const MAX_PLAIN_UDP: usize = 512;
+/// Timeout of a TCP connection.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves for ever, as a Pod whose account may see Services and EndpointSlices.
+/// Serves DNS in a Pod whose ServiceAccount can read Services and EndpointSlices.
 pub(crate) async fn serve(port: u16) -> Result<()> {
-    let config = kube::Config::incluster_env().context("the Pod's account")?;
+    let config = kube::Config::incluster_env().context("the ServiceAccount of the Pod")?;
     let client = kube::Client::try_from(config)?;
     let (sender, zone) = watch::channel(Arc::new(Zone::default()));
     let at = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
@@ -41,7 +42,7 @@ pub(crate) async fn serve(port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Keeps the names as the API has them.
+/// Updates the zone from the API.
 async fn follow(client: kube::Client, zone: watch::Sender<Arc<Zone>>) -> Result<()> {
     let services: Api<Service> = Api::all(client.clone());
     let slices: Api<EndpointSlice> = Api::all(client);
@@ -50,8 +51,8 @@ async fn follow(client: kube::Client, zone: watch::Sender<Arc<Zone>>) -> Result<
     let (mut services, mut slices) = (Mirror::<Service>::default(), Mirror::<EndpointSlice>::default());
     loop {
         tokio::select! {
-            event = service_events.try_next() => services.take(event),
-            event = slice_events.try_next() => slices.take(event),
+            event = service_events.try_next() => services.apply(event),
+            event = slice_events.try_next() => slices.apply(event),
         }
         if services.synced && slices.synced {
             zone.send_replace(Arc::new(Zone::new(services.objects.values(), slices.objects.values())));
@@ -65,7 +66,7 @@ async fn datagrams(socket: UdpSocket, zone: watch::Receiver<Arc<Zone>>) -> Resul
         let Ok((length, from)) = socket.recv_from(&mut buffer).await else { continue };
         let zone = zone.borrow().clone();
         if let Some(answer) = reply(&zone, buffer.get(..length).unwrap_or_default(), true) {
-            // Whoever is gone does not wait.
+            // An unreachable client is not an error.
             let _ = socket.send_to(&answer, from).await;
         }
     }
@@ -75,7 +76,7 @@ async fn connections(listener: TcpListener, zone: watch::Receiver<Arc<Zone>>) ->
     loop {
         let Ok((stream, _)) = or_pause(listener.accept().await).await else { continue };
         let zone = zone.borrow().clone();
-        tokio::spawn(async move { timeout(PATIENCE, connection(stream, &zone)).await });
+        tokio::spawn(async move { timeout(CONNECTION_TIMEOUT, connection(stream, &zone)).await });
     }
 }
 
@@ -90,7 +91,7 @@ async fn connection(mut stream: TcpStream, zone: &Zone) -> std::io::Result<()> {
     }
 }
 
-/// The answer to a question, as bytes; nothing to what is no question.
+/// The encoded response to a query; `None` if the message is not a query.
 fn reply(zone: &Zone, bytes: &[u8], short: bool) -> Option<Vec<u8>> {
     let question = Message::from_vec(bytes).ok()?;
     if question.metadata.message_type != MessageType::Query {
@@ -99,7 +100,7 @@ fn reply(zone: &Zone, bytes: &[u8], short: bool) -> Option<Vec<u8>> {
     let mut answer = Message::response(question.metadata.id, question.metadata.op_code);
     answer.metadata = Metadata::response_from_request(&question.metadata);
     answer.metadata.authoritative = true;
-    let longest = if question.edns.is_some() { usize::from(question.max_payload()) } else { SHORT };
+    let longest = if question.edns.is_some() { usize::from(question.max_payload()) } else { MAX_PLAIN_UDP };
     match question.queries.first() {
         Some(query) if question.metadata.op_code == OpCode::Query => {
             answer.add_query(query.clone());
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_question_is_not_answered() {
+    fn messages_that_are_not_queries_get_no_response() {
         assert_eq!(reply(&zone(), b"hello", true), None);
         assert_eq!(reply(&zone(), &Message::response(1, OpCode::Query).to_vec().unwrap(), true), None);
     }

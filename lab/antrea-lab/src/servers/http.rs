@@ -1,5 +1,5 @@
 //! A small HTTP server: `/` and `/hostname`, `/clientip`, `/echo?msg=`, `/healthz`, and `/dial?host=&port=&request=`, which
-//! asks another one.
+//! sends a request to another server.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -9,14 +9,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use crate::accepting::or_pause;
+use crate::accept::or_pause;
 
-const LONGEST_REQUEST: usize = 64 * 1024;
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How long `/dial` waits for the other.
-const DIAL_PATIENCE: Duration = Duration::from_secs(5);
+const MAX_REQUEST: usize = 64 * 1024;
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout of the request of `/dial`.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Serves for ever, IPv4 and IPv6.
+/// Serves HTTP on IPv4 and IPv6.
 pub(crate) async fn serve(port: u16) -> Result<()> {
     let bound = TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await;
     let listener = bound.with_context(|| format!("cannot listen at TCP port {port}"))?;
@@ -24,8 +24,8 @@ pub(crate) async fn serve(port: u16) -> Result<()> {
         let Ok((stream, from)) = or_pause(listener.accept().await).await else { continue };
         tokio::spawn(async move {
             let from = SocketAddr::new(from.ip().to_canonical(), from.port());
-            // A client that goes away, or never asks, is no failure of ours.
-            let _ = timeout(PATIENCE, answer(stream, from)).await;
+            // A client that disconnects or sends no request is not an error.
+            let _ = timeout(REQUEST_TIMEOUT, answer(stream, from)).await;
         });
     }
 }
@@ -33,8 +33,8 @@ pub(crate) async fn serve(port: u16) -> Result<()> {
 async fn answer(mut stream: TcpStream, from: SocketAddr) -> Result<()> {
     let mut request = Vec::new();
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-        if request.len() > LONGEST_REQUEST || stream.read_buf(&mut request).await? == 0 {
-            bail!("that was no request");
+        if request.len() > MAX_REQUEST || stream.read_buf(&mut request).await? == 0 {
+            bail!("not an HTTP request");
         }
     }
     let text = String::from_utf8_lossy(&request).into_owned();
@@ -66,10 +66,10 @@ async fn dial(query: &str) -> Result<String> {
     let port: u16 = port.parse().context("`port` must be a number")?;
     let request = parameter(query, "request").unwrap_or_else(|| "hostname".to_owned());
     let target = format!("/{}", request.trim_start_matches('/'));
-    timeout(DIAL_PATIENCE, get(&host, port, &target)).await.with_context(|| format!("{host}:{port} did not answer"))?
+    timeout(DIAL_TIMEOUT, get(&host, port, &target)).await.with_context(|| format!("{host}:{port} did not answer"))?
 }
 
-/// The body of an answer.
+/// Sends a GET request, and returns the body of the response.
 pub(crate) async fn get(host: &str, port: u16, target: &str) -> Result<String> {
     let what = || format!("{host}:{port}");
     let mut stream = TcpStream::connect((host, port)).await.with_context(what)?;
@@ -77,7 +77,7 @@ pub(crate) async fn get(host: &str, port: u16, target: &str) -> Result<String> {
     stream.write_all(request.as_bytes()).await.with_context(what)?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.with_context(what)?;
-    let (head, body) = answer.split_once("\r\n\r\n").with_context(|| format!("{host}:{port} answered no HTTP"))?;
+    let (head, body) = answer.split_once("\r\n\r\n").with_context(|| format!("{host}:{port} sent no HTTP response"))?;
     let status = head.split(' ').nth(1).unwrap_or_default();
     if status != "200" {
         bail!("{host}:{port} answered {status}: {body}");

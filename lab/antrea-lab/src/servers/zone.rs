@@ -1,4 +1,4 @@
-//! The names of a cluster, from its Services and EndpointSlices. Pure.
+//! DNS names of a cluster, computed from its Services and EndpointSlices. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,21 +8,21 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::plan::DOMAIN;
 
-/// What a name stands for.
+/// The records of a name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) addresses: BTreeSet<IpAddr>,
-    /// Port and host.
+    /// Port and host of SRV records.
     pub(crate) services: BTreeSet<(u16, String)>,
     pub(crate) alias: Option<String>,
 }
 
-/// All names, in small letters and without the dot at the end.
+/// Records by name, in lower case and without the trailing dot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Zone(BTreeMap<String, Entry>);
 
 impl Zone {
-    /// The names that follow from these objects.
+    /// Computes all names of the Services.
     pub(crate) fn new<'a>(
         services: impl Iterator<Item = &'a Service>,
         slices: impl Iterator<Item = &'a EndpointSlice> + Clone,
@@ -81,7 +81,7 @@ impl Zone {
         }
     }
 
-    /// `_http._tcp.web.shop.svc.cluster.local`
+    /// Adds an SRV record, such as `_http._tcp.web.shop.svc.cluster.local`.
     fn name_port(&mut self, full: &str, name: Option<&str>, protocol: Option<&str>, port: i32, host: &str) {
         let (Some(name), Ok(port)) = (name.filter(|name| !name.is_empty()), u16::try_from(port)) else { return };
         let protocol = protocol.unwrap_or("TCP").to_lowercase();
@@ -89,7 +89,7 @@ impl Zone {
         entry.services.insert((port, host.to_owned()));
     }
 
-    /// What a name stands for; nothing if there is no such name.
+    /// The records of a name; `None` if it does not exist.
     pub(crate) fn find(&self, name: &str) -> Option<Entry> {
         let name = name.trim_end_matches('.').to_lowercase();
         if let Some(entry) = self.0.get(&name) {
@@ -99,18 +99,18 @@ impl Zone {
         if let Some(address) = address {
             return Some(Entry { addresses: [address].into(), ..Entry::default() });
         }
-        // A name between the names that are there exists, and stands for nothing.
+        // An empty non-terminal exists and has no records.
         let below = format!(".{name}");
         self.0.keys().any(|other| other.ends_with(&below)).then(Entry::default)
     }
 }
 
-/// An address as a label.
+/// An address as a DNS label.
 fn dashed(address: IpAddr) -> String {
     address.to_string().replace(['.', ':'], "-")
 }
 
-/// `10-10-1-2.shop.pod.cluster.local` stands for 10.10.1.2, whether there is such a Pod or not.
+/// `10-10-1-2.shop.pod.cluster.local` is 10.10.1.2, whether there is such a Pod or not.
 fn pod(name: &str) -> Option<IpAddr> {
     let (label, namespace) = name.strip_suffix(DOMAIN)?.strip_suffix(".pod.")?.split_once('.')?;
     if namespace.contains('.') {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn services_headless_ones_and_pods_have_names() {
+    fn services_headless_services_and_pods_have_names() {
         for (name, expected) in [
             ("web.shop.svc.cluster.local.", Some("10.96.0.7 fd00:10:96::7")),
             ("WEB.shop.svc.cluster.local", Some("10.96.0.7 fd00:10:96::7")),
@@ -163,7 +163,7 @@ mod tests {
             ("10-10-9-9.shop.pod.cluster.local", Some("10.10.9.9")),
             ("fd00--2.shop.pod.cluster.local", Some("fd00::2")),
             ("shop.svc.cluster.local", Some("")),
-            ("nobody.shop.svc.cluster.local", None),
+            ("missing.shop.svc.cluster.local", None),
             ("web", None),
             ("example.com", None),
         ] {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_have_names_and_other_domains_are_aliases() {
+    fn named_ports_have_srv_records_and_external_names_are_aliases() {
         let found = zone().find("_http._tcp.web.shop.svc.cluster.local").unwrap();
         assert_eq!(found.services, [(80, "web.shop.svc.cluster.local".to_owned())].into());
         let found = zone().find("_sql._tcp.db.shop.svc.cluster.local").unwrap();

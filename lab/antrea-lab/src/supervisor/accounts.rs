@@ -1,5 +1,5 @@
-//! What Nodes are to the Kubernetes API. A kubelet is its Node. An agent has the account that the manifest for clusters gives
-//! it, and no more.
+//! Credentials of Nodes. A kubelet has a certificate of its Node. An agent has a token of the ServiceAccount of the manifest
+//! for clusters.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,25 +14,25 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::control_plane::{ControlPlane, write_private};
-use crate::node::daemon::Pauses;
+use crate::node::daemon::Backoff;
 use crate::plan::{Kubernetes, Network, Node, Plan};
 use crate::state::Home;
 
-/// What kubelets may do, for an API that has no Node authoriser.
+/// RBAC rules of kubelets, for the embedded API, which has no Node authorizer.
 const KUBELETS: &str = include_str!("../../manifests/kubelet.yaml");
 const MANIFEST: &str = include_str!("../../../../deploy/kubernetes/antrea-agent.yml");
-/// What of the manifest a lab has; the rest is how a cluster starts its agents.
+/// Kinds of the manifest that a lab uses; the others start the agents in a cluster.
 const KINDS: [&str; 5] = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
 const NAMESPACE: &str = "kube-system";
 const AGENT: &str = "antrea-agent";
 const KUBE_PROXY: &str = "kube-proxy";
-/// What kube-proxy may do.
-const KUBE_PROXYS: &str = include_str!("../../manifests/kube-proxy.yaml");
-/// How long a token is good; it is replaced after half of that.
+/// ServiceAccount and RBAC rules of kube-proxy.
+const KUBE_PROXY_MANIFEST: &str = include_str!("../../manifests/kube-proxy.yaml");
+/// Lifetime of a token; it is renewed after half of that.
 pub(super) const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
 
-/// Makes the agents' account, and says what kubelets may do where nobody else does.
-pub(crate) async fn make(client: &kube::Client, plan: &Plan) -> Result<()> {
+/// Creates ServiceAccounts and RBAC rules of agents and kube-proxy, and those of kubelets for the embedded API.
+pub(crate) async fn create(client: &kube::Client, plan: &Plan) -> Result<()> {
     if plan.kubernetes == Kubernetes::Embedded {
         crate::client::apply(client, KUBELETS, |_| true).await.context("the kubelets' role")?;
     }
@@ -40,20 +40,20 @@ pub(crate) async fn make(client: &kube::Client, plan: &Plan) -> Result<()> {
         crate::client::apply(client, MANIFEST, |kind| KINDS.contains(&kind)).await.context("the agents' account")?;
     }
     if plan.has_kube_proxy() {
-        crate::client::apply(client, KUBE_PROXYS, |_| true).await.context("the account of kube-proxy")?;
+        crate::client::apply(client, KUBE_PROXY_MANIFEST, |_| true).await.context("the account of kube-proxy")?;
     }
     Ok(())
 }
 
-/// The accounts of the programs that each Node runs.
+/// ServiceAccounts of the programs that each Node runs.
 fn accounts(plan: &Plan) -> impl Iterator<Item = &'static str> + use<> {
     let agent = (plan.network == Network::Antrea).then_some(AGENT);
     agent.into_iter().chain(plan.has_kube_proxy().then_some(KUBE_PROXY))
 }
 
-/// Gives a Node's kubelet a certificate, and its other programs tokens: each in a kubeconfig of its own. A token is bound to the Node,
-/// so it comes when the Node has made itself known.
-pub(crate) async fn equip(
+/// Writes the kubeconfigs of a Node: the kubelet's with a certificate, those of other programs with tokens. Tokens are bound
+/// to the Node, so they are issued after the kubelet has created the Node object.
+pub(crate) async fn write_credentials(
     client: &kube::Client,
     control_plane: &ControlPlane,
     home: &Home,
@@ -71,7 +71,7 @@ pub(crate) async fn equip(
     Ok(())
 }
 
-/// Renews the tokens of all Nodes, for ever.
+/// Renews the tokens of all Nodes periodically.
 pub(crate) async fn renew(client: kube::Client, home: Home, plans: watch::Receiver<Plan>) {
     loop {
         tokio::time::sleep_until(Instant::now() + TOKEN_LIFE / 2).await;
@@ -84,7 +84,7 @@ pub(crate) async fn renew(client: kube::Client, home: Home, plans: watch::Receiv
     }
 }
 
-/// Somebody's kubeconfig with an account's token in place of what makes it theirs.
+/// Replaces the credentials of a kubeconfig by a token file.
 pub(super) fn kubeconfig(other: &str, token: &Path) -> Result<String> {
     let mut config: Value = serde_saphyr::from_str(other).context("the kubelet's kubeconfig")?;
     let user = config["users"].get_mut(0).context("the kubelet's kubeconfig has no user")?;
@@ -92,8 +92,8 @@ pub(super) fn kubeconfig(other: &str, token: &Path) -> Result<String> {
     Ok(format!("{config:#}\n"))
 }
 
-/// A token of an account, which ends with a Node if it is bound to one.
-pub(super) async fn ask(client: &kube::Client, account: &str, node: Option<&str>) -> Result<String> {
+/// Requests a token of a ServiceAccount, bound to a Node if one is given.
+pub(super) async fn request_token(client: &kube::Client, account: &str, node: Option<&str>) -> Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
     let life = i64::try_from(TOKEN_LIFE.as_secs())?;
     let bound_object_ref = node.map(|node| BoundObjectReference {
@@ -109,21 +109,21 @@ pub(super) async fn ask(client: &kube::Client, account: &str, node: Option<&str>
     status.and_then(|status| status.token).context("the API gave no token")
 }
 
-/// Writes a fresh token, as soon as there is one.
+/// Writes a new token, and retries until it succeeds or the Node has left.
 pub(super) async fn renew_one(client: &kube::Client, path: &Path, account: &str, node: Option<&str>) {
-    let mut pauses = Pauses::default();
-    // A Node that has left needs none.
+    let mut backoff = Backoff::default();
+    // The directory is removed when the Node leaves.
     while path.parent().is_some_and(Path::exists) {
-        let written = ask(client, account, node).await.and_then(|token| {
+        let written = request_token(client, account, node).await.and_then(|token| {
             let new = path.with_extension("new");
             write_private(&new, &token)?;
             Ok(std::fs::rename(&new, path)?)
         });
         match written {
             Ok(()) => return,
-            Err(error) => tracing::debug!("{} is not renewed yet: {error:#}", path.display()),
+            Err(error) => tracing::debug!("cannot renew {}, retrying: {error:#}", path.display()),
         }
-        tokio::time::sleep_until(Instant::now() + pauses.next()).await;
+        tokio::time::sleep_until(Instant::now() + backoff.next()).await;
     }
 }
 
@@ -132,11 +132,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_the_other_is_left_but_the_way_to_the_api() {
+    fn credentials_are_replaced_and_the_server_is_kept() {
         let other = "clusters:\n- name: c\n  cluster: {server: https://192.0.2.1, certificate-authority-data: Q0E=}\n\
                      users:\n- name: k\n  user: {client-certificate-data: a, client-key-data: secret}\n";
-        let told: Value = serde_json::from_str(&kubeconfig(other, Path::new("/t")).unwrap()).unwrap();
-        assert_eq!(told["clusters"][0]["cluster"]["server"], "https://192.0.2.1");
-        assert_eq!(told["users"], json!([{"name": "k", "user": {"tokenFile": "/t"}}]));
+        let replaced: Value = serde_json::from_str(&kubeconfig(other, Path::new("/t")).unwrap()).unwrap();
+        assert_eq!(replaced["clusters"][0]["cluster"]["server"], "https://192.0.2.1");
+        assert_eq!(replaced["users"], json!([{"name": "k", "user": {"tokenFile": "/t"}}]));
     }
 }

@@ -1,4 +1,4 @@
-//! The Kubernetes API of a lab: reached on the host's loopback, and by the Nodes at an address of theirs.
+//! The Kubernetes API of a lab: on the host's loopback interface, and at an address of the underlay for Nodes.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,36 +8,36 @@ use apiserver::{ApiServer, Options};
 use serde_json::json;
 
 use super::forward::{End, forward};
-use super::real::Real;
+use super::real;
 use super::underlay::Underlay;
 use crate::plan::{self, Kubernetes, Plan};
 use crate::state::Home;
 
-/// Whoever serves the API; it ends when this is dropped.
+/// The running API server; it ends when this is dropped.
 pub(crate) struct ControlPlane {
     server: Server,
-    /// Where the API is on the host.
+    /// URL of the API on the host.
     pub(crate) url: String,
 }
 
 enum Server {
     Embedded(Box<ApiServer>),
-    Real(Box<Real>),
+    Real(Box<testkit::ControlPlane>),
 }
 
 impl ControlPlane {
-    /// Starts it, and writes the kubeconfigs.
+    /// Starts the API server, and writes the administrator's kubeconfig.
     pub(crate) async fn start(plan: &Plan, home: &Home, underlay: &Underlay) -> Result<Self> {
         match plan.kubernetes {
             Kubernetes::Embedded => Self::embedded(home, underlay).await,
             Kubernetes::Real => {
-                let (real, url) = Real::start(home, underlay).await?;
-                Ok(Self { server: Server::Real(Box::new(real)), url })
+                let (plane, url) = real::start(home, underlay).await?;
+                Ok(Self { server: Server::Real(Box::new(plane)), url })
             }
         }
     }
 
-    /// Says where a Service (`namespace/name`) that serves a part of the API is reached on the host. The real API server finds it itself.
+    /// Sets the address on the host of a Service (`namespace/name`) of an aggregated API. The real API server uses its endpoints.
     pub(crate) fn set_backend(&self, service: &str, address: SocketAddr) -> Result<()> {
         if let Server::Embedded(server) = &self.server {
             server.set_backend(service, format!("https://{address}").parse()?);
@@ -45,13 +45,13 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// The kubeconfig of a Node's kubelet, which works in the Node.
+    /// The kubeconfig of a Node's kubelet, for use inside the Node.
     pub(crate) fn kubelet(&self, node: &str) -> Result<String> {
         let (user, group) = (format!("system:node:{node}"), "system:nodes");
         let inside = format!("https://{}:{}", plan::API, plan::API_PORT);
         match &self.server {
             Server::Embedded(server) => Ok(server.kubeconfig(&user, Some(group))?.replace(&self.url, &inside)),
-            Server::Real(real) => real.kubeconfig(&user, Some(group), &inside),
+            Server::Real(plane) => plane.kubeconfig_for(&user, Some(group), &inside),
         }
     }
 
@@ -69,13 +69,13 @@ impl ControlPlane {
         let (listener, _) = seen_by_nodes.listen()?;
         tokio::spawn(forward(listener, End(None, address)));
         server.write_kubeconfig(&home.kubeconfig())?;
-        announce(&server)?;
+        write_endpoints(&server)?;
         Ok(Self { server: Server::Embedded(Box::new(server)), url })
     }
 }
 
-/// The endpoints of the Service `kubernetes`, which the API server itself is to know.
-fn announce(server: &ApiServer) -> Result<()> {
+/// Writes the endpoints of the Service `kubernetes`, as a real API server does.
+fn write_endpoints(server: &ApiServer) -> Result<()> {
     let slice = json!({
         "metadata": {"name": "kubernetes", "labels": {"kubernetes.io/service-name": "kubernetes"}},
         "addressType": "IPv4",
@@ -87,10 +87,10 @@ fn announce(server: &ApiServer) -> Result<()> {
         .named("kube-apiserver")
         .create("discovery.k8s.io/v1", "endpointslices", "default", slice)
         .map(drop)
-        .map_err(|failure| anyhow::anyhow!("the endpoints of the Service kubernetes: {failure}"))
+        .map_err(|failure| anyhow::anyhow!("cannot write the endpoints of the Service kubernetes: {failure}"))
 }
 
-/// Writes a file that nobody else can read.
+/// Writes a file that only its owner can read.
 pub(crate) fn write_private(path: &Path, content: &str) -> Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;

@@ -1,5 +1,5 @@
-//! The controllers of a lab: each a process in the namespace where the Kubernetes API is, with an address of its own and the account
-//! that the manifest for clusters gives it. A controller that ends is started again, and the Service knows those that answer.
+//! The controllers of a lab: processes in the namespace of the Kubernetes API, each with its own address and the
+//! ServiceAccount of the manifest for clusters. A controller that ends is restarted; the Service has the ready ones as endpoints.
 
 use std::fs::OpenOptions;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+use testkit::Netns;
+use testkit::process::kill_with_parent;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -16,20 +18,18 @@ use super::accounts;
 use super::control_plane::{ControlPlane, write_private};
 use super::forward::{End, forward_to};
 use super::underlay::Underlay;
-use crate::node::daemon::Pauses;
+use crate::node::daemon::Backoff;
 use crate::plan::{self, Plan, Segment};
 use crate::state::Home;
-use crate::system::{Netns, die_with_parent};
 
 const MANIFEST: &str = include_str!("../../../../deploy/kubernetes/antrea-controller.yml");
-/// What of the manifest a lab does not have: how a cluster starts its controllers.
-const NOT_HERE: [&str; 2] = ["Deployment", "PodDisruptionBudget"];
+/// Kinds of the manifest that a lab does not use: they start the controllers in a cluster.
+const SKIPPED_KINDS: [&str; 2] = ["Deployment", "PodDisruptionBudget"];
 const ACCOUNT: &str = "antrea-controller";
 const PORT: u16 = 10349;
-/// How often it is tried whether a controller that has started answers.
-const TRY_EVERY: Duration = Duration::from_millis(50);
+/// Interval of connection attempts to a controller that is starting.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// One controller.
 #[derive(Clone)]
 struct Replica {
     name: String,
@@ -38,7 +38,7 @@ struct Replica {
     home: Home,
 }
 
-/// Starts all controllers of a plan, and looks after them for ever. The first time that they answer is not waited for.
+/// Starts all controllers of a plan, and restarts them when they end. Does not wait until they are ready.
 pub(crate) async fn start(
     client: &kube::Client,
     control_plane: &ControlPlane,
@@ -46,27 +46,27 @@ pub(crate) async fn start(
     plan: &Plan,
     underlay: &Underlay,
 ) -> Result<()> {
-    crate::client::apply(client, MANIFEST, |kind| !NOT_HERE.contains(&kind))
+    crate::client::apply(client, MANIFEST, |kind| !SKIPPED_KINDS.contains(&kind))
         .await
-        .context("the controllers' account")?;
+        .context("the ServiceAccount of the controllers")?;
     let (said, mut answering) = watch::channel(vec![false; usize::from(plan.controllers)]);
     let mut replicas = Vec::new();
     for number in 0..plan.controllers {
         let address = address(number);
-        underlay.control.ip(&[format!("addr add {address}/24 dev eth0")])?;
+        underlay.control.ip_batch(&[format!("addr add {address}/24 dev eth0")])?;
         let replica = Replica {
             name: format!("antrea-controller-{}", number + 1),
             address: (address, PORT).into(),
             netns: underlay.control.clone(),
             home: home.clone(),
         };
-        replica.equip(client).await?;
+        replica.write_config(client).await?;
         tokio::spawn(replica.clone().renew(client.clone()));
-        tokio::spawn(replica.clone().keep(usize::from(number), said.clone()));
+        tokio::spawn(replica.clone().supervise(usize::from(number), said.clone()));
         replicas.push(replica);
     }
-    announce(client, &replicas, &[]).await?;
-    // The embedded API server is on the host; it asks any controller that answers.
+    write_endpoints(client, &replicas, &[]).await?;
+    // The embedded API server is on the host; requests are forwarded to a ready controller.
     let (listener, here) = End(None, (Ipv4Addr::LOCALHOST, 0).into()).listen()?;
     control_plane.set_backend("kube-system/antrea", here)?;
     let (asked, all) = (answering.clone(), replicas.clone());
@@ -79,26 +79,26 @@ pub(crate) async fn start(
     tokio::spawn(async move {
         while answering.changed().await.is_ok() {
             let ready = answering.borrow_and_update().clone();
-            if let Err(error) = announce(&client, &replicas, &ready).await {
-                tracing::warn!("the endpoints of the controllers: {error:#}");
+            if let Err(error) = write_endpoints(&client, &replicas, &ready).await {
+                tracing::warn!("cannot update the endpoints of the controllers: {error:#}");
             }
         }
     });
     Ok(())
 }
 
-/// The address of a controller, by its number.
+/// Address of the controller with this number.
 pub(crate) fn address(number: u16) -> Ipv4Addr {
-    // After the router and the API, before the Nodes.
+    // After the addresses of the router and the API, before those of the Nodes.
     Segment::A.ipv4(u8::try_from(3 + number).unwrap_or(u8::MAX))
 }
 
 impl Replica {
-    /// Writes what it is to the API, and its configuration.
-    async fn equip(&self, client: &kube::Client) -> Result<()> {
+    /// Writes its token, kubeconfig and configuration.
+    async fn write_config(&self, client: &kube::Client) -> Result<()> {
         let directory = self.home.path().join(&self.name);
         std::fs::create_dir_all(&directory)?;
-        write_private(&directory.join("token"), &accounts::ask(client, ACCOUNT, None).await?)?;
+        write_private(&directory.join("token"), &accounts::request_token(client, ACCOUNT, None).await?)?;
         let admin = std::fs::read_to_string(self.home.kubeconfig())?;
         let mut config: Value = serde_json::from_str(&accounts::kubeconfig(&admin, &directory.join("token"))?)?;
         config["clusters"][0]["cluster"]["server"] = json!(format!("https://{}:{}", plan::API, plan::API_PORT));
@@ -127,59 +127,61 @@ impl Replica {
         command.arg("--config").arg(directory.join("antrea-controller.conf"));
         command.env("POD_NAME", &self.name).env("POD_IP", self.address.ip().to_string());
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        die_with_parent(&mut command);
+        kill_with_parent(&mut command);
         let child = Command::from(command).kill_on_drop(true).spawn();
         child.with_context(|| format!("cannot start {}", self.name))
     }
 
-    /// Starts it whenever it does not run, for ever, and says whether it answers.
-    async fn keep(self, number: usize, said: watch::Sender<Vec<bool>>) {
+    /// Starts the controller, restarts it when it ends, and reports whether it is ready.
+    async fn supervise(self, number: usize, said: watch::Sender<Vec<bool>>) {
         let say = |answers: bool| {
             said.send_if_modified(|all| {
                 all.get_mut(number).is_some_and(|it| std::mem::replace(it, answers) != answers)
             });
         };
-        let mut pauses = Pauses::default();
+        let mut backoff = Backoff::default();
         loop {
             match self.start() {
                 Ok(mut child) => {
                     let since = Instant::now();
                     let ended = tokio::select! {
                         ended = child.wait() => ended,
-                        () = self.answers() => {
+                        () = self.until_ready() => {
                             say(true);
                             child.wait().await
                         }
                     };
                     say(false);
-                    tracing::warn!("{} ended ({ended:?}) and is started again", self.name);
+                    tracing::warn!("{} ended ({ended:?}), restarting", self.name);
                     if since.elapsed() > Duration::from_secs(5) {
-                        pauses = Pauses::default();
+                        backoff = Backoff::default();
                     }
                 }
                 Err(error) => tracing::error!("{error:#}"),
             }
-            tokio::time::sleep_until(Instant::now() + pauses.next()).await;
+            tokio::time::sleep_until(Instant::now() + backoff.next()).await;
         }
     }
 
-    /// Ends when it does.
-    async fn answers(&self) {
+    /// Waits until the controller accepts connections.
+    async fn until_ready(&self) {
         let connect = |netns: Netns, to: SocketAddr| {
-            move || netns.run(|| Ok(TcpStream::connect_timeout(&to, Duration::from_secs(1))?)).is_ok()
+            move || {
+                netns.run(|| TcpStream::connect_timeout(&to, Duration::from_secs(1))).is_ok_and(|stream| stream.is_ok())
+            }
         };
         loop {
             let tried = tokio::task::spawn_blocking(connect(self.netns.clone(), self.address)).await;
             if tried.unwrap_or_default() {
                 return;
             }
-            tokio::time::sleep_until(Instant::now() + TRY_EVERY).await;
+            tokio::time::sleep_until(Instant::now() + POLL_INTERVAL).await;
         }
     }
 }
 
-/// Tells the Service which controllers answer.
-async fn announce(client: &kube::Client, replicas: &[Replica], ready: &[bool]) -> Result<()> {
+/// Writes the EndpointSlice of the Service `antrea`.
+async fn write_endpoints(client: &kube::Client, replicas: &[Replica], ready: &[bool]) -> Result<()> {
     let endpoint = |(number, replica): (usize, &Replica)| {
         let ready = ready.get(number).copied().unwrap_or_default();
         json!({"addresses": [replica.address.ip()], "conditions": {"ready": ready}})

@@ -1,28 +1,28 @@
-//! Brings connections from one network namespace to another, where no packet could go.
+//! Forwards TCP connections between network namespaces that are not connected.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use testkit::Netns;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::accepting::or_pause;
-use crate::system::Netns;
+use crate::accept::or_pause;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An end of the way: an address, and the namespace that has it if it is not the supervisor's own.
+/// An address in a network namespace, or in that of the supervisor.
 #[derive(Clone)]
 pub(crate) struct End(pub(crate) Option<Netns>, pub(crate) SocketAddr);
 
 impl End {
-    /// Listens there; returns where that is.
+    /// Listens at the address. Returns the listener with its local address.
     pub(crate) fn listen(&self) -> Result<(TcpListener, SocketAddr)> {
         let at = self.1;
         let bind = move || std::net::TcpListener::bind(at).with_context(|| format!("cannot listen at {at}"));
         let listener = match &self.0 {
-            Some(netns) => netns.run(bind)?,
+            Some(netns) => netns.run(bind)??,
             None => bind()?,
         };
         listener.set_nonblocking(true)?;
@@ -33,19 +33,19 @@ impl End {
 
     async fn connect(&self) -> Result<TcpStream> {
         let Self(Some(netns), to) = self.clone() else { return Ok(TcpStream::connect(self.1).await?) };
-        let connect = move || netns.run(|| Ok(std::net::TcpStream::connect_timeout(&to, PATIENCE)?));
-        let stream = tokio::task::spawn_blocking(connect).await??;
+        let connect = move || netns.run(|| std::net::TcpStream::connect_timeout(&to, CONNECT_TIMEOUT));
+        let stream = tokio::task::spawn_blocking(connect).await???;
         stream.set_nonblocking(true)?;
         Ok(TcpStream::from_std(stream)?)
     }
 }
 
-/// Forwards connections for ever.
+/// Forwards all connections of a listener to `to`.
 pub(crate) async fn forward(listener: TcpListener, to: End) {
     forward_to(listener, || to.clone()).await;
 }
 
-/// Forwards connections for ever, each to where `to` says then.
+/// Forwards each connection of a listener to the current result of `to`.
 pub(crate) async fn forward_to(listener: TcpListener, to: impl Fn() -> End) {
     loop {
         let Ok((mut from, _)) = or_pause(listener.accept().await).await else { continue };
@@ -53,14 +53,14 @@ pub(crate) async fn forward_to(listener: TcpListener, to: impl Fn() -> End) {
         tokio::spawn(async move {
             let outcome = async {
                 let mut other = to.connect().await?;
-                // Small requests leave at once.
+                // Small requests are not delayed.
                 from.set_nodelay(true)?;
                 other.set_nodelay(true)?;
                 copy_bidirectional(&mut from, &mut other).await?;
                 anyhow::Ok(())
             };
             if let Err(error) = outcome.await {
-                tracing::debug!("a connection to {}: {error:#}", to.1);
+                tracing::debug!("forwarding to {} failed: {error:#}", to.1);
             }
         });
     }

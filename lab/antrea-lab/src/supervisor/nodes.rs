@@ -1,4 +1,4 @@
-//! The Nodes of a lab: those that it begins with, those that join it, and those that leave.
+//! Starts the Nodes of a lab, adds Nodes, and removes them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,6 +9,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
+use testkit::Netns;
+use testkit::process::{kill_with_parent, log_tail};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::{mpsc, watch};
@@ -18,23 +20,23 @@ use super::control_plane::ControlPlane;
 use super::requests::Request;
 use super::underlay::Underlay;
 use crate::plan::{Network, Node, Plan};
-use crate::progress::{News, step};
-use crate::request::Wish;
+use crate::program::current_exe;
+use crate::progress::{Progress, step};
+use crate::request::Change;
 use crate::state::{Home, Lab};
-use crate::system::{Netns, die_with_parent, last_words, myself};
 
-/// The Nodes that run, and all that one needs to run.
+/// The running Nodes, and what is needed to start another.
 pub(crate) struct Nodes<'a> {
     home: &'a Home,
     underlay: &'a Underlay,
     control_plane: &'a ControlPlane,
     client: kube::Client,
     lab: Lab,
-    /// Those who follow it know of the others.
+    /// The current plan; each Node follows it.
     plans: watch::Sender<Plan>,
     processes: &'a mut BTreeMap<String, Child>,
-    told: mpsc::UnboundedSender<(String, News)>,
-    news: mpsc::UnboundedReceiver<(String, News)>,
+    sender: mpsc::UnboundedSender<(String, Progress)>,
+    news: mpsc::UnboundedReceiver<(String, Progress)>,
 }
 
 impl<'a> Nodes<'a> {
@@ -46,15 +48,15 @@ impl<'a> Nodes<'a> {
         lab: Lab,
         processes: &'a mut BTreeMap<String, Child>,
     ) -> Self {
-        let (told, news) = mpsc::unbounded_channel();
+        let (sender, news) = mpsc::unbounded_channel();
         let plans = watch::Sender::new(lab.plan.clone());
         if lab.plan.network == Network::Antrea {
             tokio::spawn(accounts::renew(client.clone(), home.clone(), plans.subscribe()));
         }
-        Self { home, underlay, control_plane, client, lab, plans, processes, told, news }
+        Self { home, underlay, control_plane, client, lab, plans, processes, sender, news }
     }
 
-    /// Starts all that are planned, and waits until they are ready.
+    /// Starts all Nodes of the plan, and waits until they are ready.
     pub(crate) async fn start_all(&mut self) -> Result<()> {
         let nodes = self.lab.plan.nodes.clone();
         for node in &nodes {
@@ -64,50 +66,50 @@ impl<'a> Nodes<'a> {
         let mut ready = 0;
         while ready < nodes.len() {
             match self.news().await {
-                (_, News::Step(what)) => step(what),
-                (_, News::Ready) => ready += 1,
-                (node, News::Failed(why)) => bail!("{node} does not come up: {why}"),
+                (_, Progress::Step(what)) => step(what),
+                (_, Progress::Ready) => ready += 1,
+                (node, Progress::Failed(why)) => bail!("{node} does not come up: {why}"),
             }
         }
         Ok(())
     }
 
-    /// Writes down that everything is up.
-    pub(crate) fn say_ready(&mut self) -> Result<()> {
+    /// Records in the state that all Nodes are ready.
+    pub(crate) fn record_ready(&mut self) -> Result<()> {
         self.lab.ready = true;
         self.home.write(&self.lab)
     }
 
-    /// What a Node tells next.
-    pub(crate) async fn news(&mut self) -> (String, News) {
+    /// The next progress message of a Node.
+    pub(crate) async fn news(&mut self) -> (String, Progress) {
         match self.news.recv().await {
             Some(news) => news,
-            // We hold a sender ourselves.
+            // Not reached: `self` has a sender.
             None => std::future::pending().await,
         }
     }
 
-    /// Does what somebody asks for, and says how it went.
+    /// Executes a request, and sends the result.
     pub(crate) async fn answer(&mut self, mut request: Request) {
-        let outcome = match request.wish.clone() {
-            Wish::Join => self.join(&mut request).await,
-            Wish::Leave(node) => self.leave(&node).await,
+        let outcome = match request.change.clone() {
+            Change::Join => self.join(&mut request).await,
+            Change::Leave(node) => self.leave(&node).await,
         };
         let answer = match outcome {
-            Ok(()) => News::Ready,
-            Err(error) => News::Failed(format!("{error:#}")),
+            Ok(()) => Progress::Ready,
+            Err(error) => Progress::Failed(format!("{error:#}")),
         };
-        request.tell(&answer).await;
+        request.send(&answer).await;
     }
 
     async fn join(&mut self, request: &mut Request) -> Result<()> {
-        let node = self.lab.plan.another().context("the lab has all the Nodes that it can have")?;
+        let node = self.lab.plan.next_node().context("the lab has all the Nodes that it can have")?;
         self.change(|plan| plan.nodes.push(node.clone()))?;
         let joined = self.bring_up(&node, request).await;
         if joined.is_err()
             && let Err(error) = self.remove(&node).await
         {
-            tracing::warn!("what is left of {}: {error:#}", node.name);
+            tracing::warn!("cannot clean up {}: {error:#}", node.name);
         }
         joined
     }
@@ -118,9 +120,9 @@ impl<'a> Nodes<'a> {
         loop {
             match self.news().await {
                 (name, news) if name != node.name => tracing::warn!("{name}: {news:?}"),
-                (_, News::Ready) => return Ok(()),
-                (name, News::Failed(why)) => bail!("{name} does not come up: {why}"),
-                (_, step) => request.tell(&step).await,
+                (_, Progress::Ready) => return Ok(()),
+                (name, Progress::Failed(why)) => bail!("{name} does not come up: {why}"),
+                (_, step) => request.send(&step).await,
             }
         }
     }
@@ -137,12 +139,12 @@ impl<'a> Nodes<'a> {
         self.remove(&node).await
     }
 
-    /// Takes a Node away, as far as it is there: the machine, then what the cluster knows of it.
+    /// Removes a Node, even one that did not start: first its processes, then its objects in the API.
     async fn remove(&mut self, node: &Node) -> Result<()> {
         let name = node.name.as_str();
         self.home.end_node(name);
         if let Some(mut process) = self.processes.remove(name) {
-            // It may have been started and not have a first process yet.
+            // It may not have an init process yet.
             let _ = process.start_kill();
             let _ = process.wait().await;
         }
@@ -152,7 +154,7 @@ impl<'a> Nodes<'a> {
         fs::remove_dir_all(self.home.node(name)).with_context(|| format!("the files of {name}"))
     }
 
-    /// First the Node, so that nothing is put there any more; then its Pods, whose end nobody is there to confirm.
+    /// Deletes the Node object, so that no Pod is scheduled there, and then its Pods without grace: it has no kubelet any more.
     async fn forget(&self, node: &str) -> Result<()> {
         let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
         gone(Api::<NodeObject>::all(self.client.clone()).delete(node, &now).await)?;
@@ -166,7 +168,7 @@ impl<'a> Nodes<'a> {
         Ok(())
     }
 
-    /// Another plan, which is written down and told to all Nodes.
+    /// Changes the plan, records it, and sends it to all Nodes.
     fn change(&mut self, change: impl FnOnce(&mut Plan)) -> Result<()> {
         change(&mut self.lab.plan);
         self.plans.send_replace(self.lab.plan.clone());
@@ -178,32 +180,32 @@ impl<'a> Nodes<'a> {
         self.underlay.connect(node, &netns)?;
         let directory = self.home.node(&node.name);
         fs::create_dir_all(&directory)?;
-        accounts::equip(&self.client, self.control_plane, self.home, &self.lab.plan, node).await?;
+        accounts::write_credentials(&self.client, self.control_plane, self.home, &self.lab.plan, node).await?;
         let log_path = directory.join("kubelet.log");
         let log = fs::File::create(&log_path)?;
-        let mut command = netns.command(myself()?);
+        let mut command = netns.command(current_exe()?);
         command.args(["internal", "node", "--home"]).arg(self.home.path()).args(["--node", &node.name]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
-        die_with_parent(&mut command);
+        kill_with_parent(&mut command);
         let mut child = Command::from(command).kill_on_drop(true).spawn().context("cannot start a process")?;
         let stdin = child.stdin.take().context("no standard input")?;
-        tokio::spawn(tell_plans(stdin, self.plans.subscribe()));
+        tokio::spawn(send_plans(stdin, self.plans.subscribe()));
         let stdout = child.stdout.take().context("no standard output")?;
-        let (name, told) = (node.name.clone(), self.told.clone());
+        let (name, sender) = (node.name.clone(), self.sender.clone());
         tokio::spawn(async move {
             let mut lines = BufReader::new(stdout).lines();
             while let Ok(Some(line)) = lines.next_line().await {
-                let _ = told.send((name.clone(), News::read(&line)));
+                let _ = sender.send((name.clone(), Progress::read(&line)));
             }
-            let _ = told.send((name, News::Failed(format!("its processes have ended: {}", last_words(&log_path)))));
+            let _ = sender.send((name, Progress::Failed(format!("its processes have ended: {}", log_tail(&log_path)))));
         });
         self.processes.insert(node.name.clone(), child);
         Ok(())
     }
 }
 
-/// Tells a Node the plan, and each that follows, until the Node ends.
-async fn tell_plans(mut stdin: ChildStdin, mut plans: watch::Receiver<Plan>) {
+/// Sends the plan, and each later one, to a Node until it ends.
+async fn send_plans(mut stdin: ChildStdin, mut plans: watch::Receiver<Plan>) {
     loop {
         let Ok(line) = serde_json::to_string(&*plans.borrow_and_update()) else { return };
         if stdin.write_all(format!("{line}\n").as_bytes()).await.is_err() || plans.changed().await.is_err() {
@@ -212,7 +214,7 @@ async fn tell_plans(mut stdin: ChildStdin, mut plans: watch::Receiver<Plan>) {
     }
 }
 
-/// What was to be deleted may have been gone already.
+/// The object to delete may not exist.
 fn gone<T>(outcome: kube::Result<T>) -> kube::Result<()> {
     match outcome {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

@@ -1,4 +1,4 @@
-//! A small scheduler: puts each Pod on the fitting Node with the fewest Pods.
+//! A small scheduler: binds each Pod to the suitable Node with the fewest Pods.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::client::Mirror;
 
-/// Schedules for ever.
+/// Watches Nodes and Pods, and binds Pods without a Node.
 pub(crate) async fn run(client: kube::Client) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let pods: Api<Pod> = Api::all(client.clone());
@@ -21,8 +21,8 @@ pub(crate) async fn run(client: kube::Client) -> Result<()> {
     let (mut nodes, mut pods) = (Mirror::<Node>::default(), Mirror::<Pod>::default());
     loop {
         tokio::select! {
-            event = node_events.try_next() => nodes.take(event),
-            event = pod_events.try_next() => pods.take(event),
+            event = node_events.try_next() => nodes.apply(event),
+            event = pod_events.try_next() => pods.apply(event),
         }
         if !nodes.synced || !pods.synced {
             continue;
@@ -36,14 +36,14 @@ pub(crate) async fn run(client: kube::Client) -> Result<()> {
             match choice {
                 Ok(node) => {
                     if let Err(error) = bind(&client, &key, &node).await {
-                        tracing::warn!("Pod {}/{} was not bound to {node}: {error}", key.0, key.1);
+                        tracing::warn!("cannot bind Pod {}/{} to {node}: {error}", key.0, key.1);
                     }
-                    // So that the next choice counts it, before the watch does.
+                    // The next decision counts it before the watch reports it.
                     if let Some(spec) = pods.objects.get_mut(&key).and_then(|pod| pod.spec.as_mut()) {
                         spec.node_name = Some(node);
                     }
                 }
-                Err(why) if !says(pod, &why) => {
+                Err(why) if !has_message(pod, &why) => {
                     let condition = json!({"status": {"conditions": [{
                         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why,
                     }]}});
@@ -65,7 +65,7 @@ async fn bind(client: &kube::Client, (namespace, name): &(String, String), node:
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     });
     match pods.create_subresource::<_, serde_json::Value>("binding", name, &PostParams::default(), &binding).await {
-        // It was bound, or deleted, in the meantime.
+        // Bound or deleted meanwhile.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
         result => Ok(result.map(drop)?),
     }
@@ -78,13 +78,13 @@ fn is_waiting(pod: &Pod) -> bool {
         && spec.scheduler_name.as_deref().unwrap_or("default-scheduler") == "default-scheduler"
 }
 
-/// Whether the Pod's status says it already.
-fn says(pod: &Pod, why: &str) -> bool {
+/// Whether the Pod's status already has this message.
+fn has_message(pod: &Pod, why: &str) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.clone().any(|condition| condition.type_ == "PodScheduled" && condition.message.as_deref() == Some(why))
 }
 
-/// The Node for a Pod, or why there is none.
+/// The Node for a Pod, or the reason why none is suitable.
 fn choose<'a>(
     pod: &Pod,
     nodes: impl Iterator<Item = &'a Node>,
@@ -98,7 +98,7 @@ fn choose<'a>(
     let mut fitting = Vec::new();
     for node in nodes {
         let name = node.metadata.name.as_deref().unwrap_or_default();
-        match unfit(pod, node) {
+        match rejection(pod, node) {
             None => fitting.push((load.get(name).copied().unwrap_or_default(), name)),
             Some(reason) => *reasons.entry(reason).or_default() += 1,
         }
@@ -110,8 +110,8 @@ fn choose<'a>(
     })
 }
 
-/// Why a Pod can't be on a Node.
-fn unfit(pod: &Pod, node: &Node) -> Option<String> {
+/// The reason why a Pod cannot run on a Node.
+fn rejection(pod: &Pod, node: &Node) -> Option<String> {
     let ready = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     if !ready.clone().any(|condition| condition.type_ == "Ready" && condition.status == "True") {
         return Some("node(s) were not ready".into());
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_goes_to_the_fitting_node_with_the_fewest_pods() {
+    fn a_pod_goes_to_the_suitable_node_with_the_fewest_pods() {
         let tainted = json!({"taints": [{"key": "k", "effect": "NoSchedule"}]});
         let nodes = [
             node("a", json!({"disk": "fast"}), json!({})),

@@ -1,22 +1,22 @@
-//! What is below the Nodes: wires, the router between them, the outside.
+//! The underlay network: subnets, the router between them, and the outside.
 //!
-//! The wires are Linux bridges in a namespace of their own, where every packet between Nodes can be seen. The router, the
-//! Kubernetes API and the outside have a namespace each.
+//! Subnets are Linux bridges in one namespace, where all packets between Nodes can be captured. The router, the Kubernetes
+//! API and the outside have a namespace each.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use anyhow::Result;
+use testkit::Netns;
 
 use crate::plan::{self, Node, Plan, Segment};
-use crate::system::Netns;
 
-/// The namespaces below the Nodes.
+/// The namespaces of the underlay.
 pub(crate) struct Underlay {
     fabric: Netns,
     router: Netns,
-    /// Where the Kubernetes API is reached.
+    /// The namespace of the Kubernetes API.
     pub(crate) control: Netns,
-    /// Where a client and a server are that do not belong to the cluster.
+    /// The namespace of the host outside of the cluster.
     pub(crate) outside: Netns,
 }
 
@@ -25,73 +25,72 @@ impl Underlay {
     pub(crate) fn build(plan: &Plan) -> Result<Self> {
         let this =
             Self { fabric: Netns::new()?, router: Netns::new()?, control: Netns::new()?, outside: Netns::new()? };
-        let mut lines = vec!["link set lo up".to_owned()];
+        let mut lines = Vec::new();
         for segment in Segment::ALL {
             let bridge = segment.bridge();
             lines.push(format!("link add {bridge} type bridge mcast_snooping 0"));
             lines.push(format!("link set {bridge} addrgenmode none up"));
         }
-        this.fabric.ip(&lines)?;
-        // What crosses a wire is not to be looked at by the firewall of the machine that the wire is made of.
+        this.fabric.ip_batch(&lines)?;
+        // Bridged packets must not pass the netfilter hooks of this namespace.
         let bridged = ["ip", "ip6", "arp"].map(|family| format!("net.bridge.bridge-nf-call-{family}tables"));
         for name in bridged.iter().filter(|name| exists(&this.fabric, name)) {
             this.fabric.sysctls(&[(name, "0")])?;
         }
         this.route(plan)?;
         let api = (plan::API, Segment::A.ipv6(2));
-        this.plug(&this.control, "control", Segment::A, api)?;
-        this.plug(&this.outside, "outside", Segment::Outside, plan::OUTSIDE)?;
+        this.attach(&this.control, "control", Segment::A, api)?;
+        this.attach(&this.outside, "outside", Segment::Outside, plan::OUTSIDE)?;
         Ok(this)
     }
 
-    /// Connects a namespace that is to be a Node.
+    /// Connects the namespace of a Node.
     pub(crate) fn connect(&self, node: &Node, netns: &Netns) -> Result<()> {
-        self.plug(netns, &node.name, node.segment, (node.ipv4, node.ipv6))
+        self.attach(netns, &node.name, node.segment, (node.ipv4, node.ipv6))
     }
 
-    /// Tells the router where the Pods of a Node are, if it is to know.
+    /// Adds routes to the Pod CIDRs of a Node to the router, if the mode requires them.
     pub(crate) fn route_to(&self, plan: &Plan, node: &Node) -> Result<()> {
-        self.router.ip(&ways(plan, node, "replace"))
+        self.router.ip_batch(&pod_routes(plan, node, "replace"))
     }
 
-    /// Takes a Node off the wire, which its namespace may have left already.
+    /// Disconnects a Node; its namespace may no longer exist.
     pub(crate) fn disconnect(&self, plan: &Plan, node: &Node) -> Result<()> {
-        // The kernel removes a namespace, and its cables with it, when it finds the time.
-        let _ = self.fabric.ip(&[format!("link del {}", node.name)]);
-        self.router.ip(&ways(plan, node, "del"))
+        // The kernel removes the namespace, and with it the veth, asynchronously.
+        let _ = self.fabric.ip_batch(&[format!("link del {}", node.name)]);
+        self.router.ip_batch(&pod_routes(plan, node, "del"))
     }
 
-    /// The namespaces by the names that people use.
+    /// The namespaces by their names for `antrea-lab node`.
     pub(crate) fn named(&self) -> [(&'static str, &Netns); 4] {
         [("fabric", &self.fabric), ("router", &self.router), ("control", &self.control), ("outside", &self.outside)]
     }
 
     fn route(&self, plan: &Plan) -> Result<()> {
         self.router.sysctls(&[("net.ipv4.ip_forward", "1"), ("net.ipv6.conf.all.forwarding", "1")])?;
-        let mut lines = vec!["link set lo up".to_owned()];
+        let mut lines = Vec::new();
         for segment in Segment::ALL {
             let (v4, v6) = segment.router();
-            self.cable(segment, &format!("rt-{}", segment.bridge()), &self.router, segment.bridge(), v4)?;
+            self.add_veth(segment, &format!("rt-{}", segment.bridge()), &self.router, segment.bridge(), v4)?;
             lines.extend(addresses(segment.bridge(), v4, v6));
         }
-        self.router.ip(&lines)?;
+        self.router.ip_batch(&lines)?;
         plan.nodes.iter().try_for_each(|node| self.route_to(plan, node))
     }
 
-    /// Puts an interface `eth0` into a namespace, with addresses and the router as the gateway.
-    fn plug(&self, netns: &Netns, name: &str, segment: Segment, (v4, v6): (Ipv4Addr, Ipv6Addr)) -> Result<()> {
-        self.cable(segment, name, netns, "eth0", v4)?;
+    /// Adds an interface `eth0` to a namespace, with addresses and the router as the gateway.
+    fn attach(&self, netns: &Netns, name: &str, segment: Segment, (v4, v6): (Ipv4Addr, Ipv6Addr)) -> Result<()> {
+        self.add_veth(segment, name, netns, "eth0", v4)?;
         let (gateway4, gateway6) = segment.router();
-        let mut lines = vec!["link set lo up".to_owned()];
-        lines.extend(addresses("eth0", v4, v6));
+        let mut lines = addresses("eth0", v4, v6).to_vec();
         lines.push(format!("route add default via {gateway4}"));
         lines.push(format!("route add default via {gateway6}"));
-        netns.ip(&lines)
+        netns.ip_batch(&lines)
     }
 
-    fn cable(&self, segment: Segment, here: &str, there: &Netns, name: &str, address: Ipv4Addr) -> Result<()> {
+    fn add_veth(&self, segment: Segment, here: &str, there: &Netns, name: &str, address: Ipv4Addr) -> Result<()> {
         let (path, mac, bridge) = (there.path(), plan::mac(address), segment.bridge());
-        self.fabric.ip(&[
+        self.fabric.ip_batch(&[
             format!("link add name {here} type veth peer name {name} address {mac} netns {}", path.display()),
             format!("link set {here} master {bridge} addrgenmode none up"),
         ])?;
@@ -100,9 +99,9 @@ impl Underlay {
     }
 }
 
-fn ways(plan: &Plan, node: &Node, verb: &str) -> Vec<String> {
-    let way = |net| format!("route {verb} {net} via {}", node.address_for(net));
-    if plan.router_knows_pods() { node.pod_cidrs.iter().map(way).collect() } else { Vec::new() }
+fn pod_routes(plan: &Plan, node: &Node, verb: &str) -> Vec<String> {
+    let route = |net| format!("route {verb} {net} via {}", node.address_for(net));
+    if plan.routes_pod_cidrs() { node.pod_cidrs.iter().map(route).collect() } else { Vec::new() }
 }
 
 fn addresses(link: &str, v4: Ipv4Addr, v6: Ipv6Addr) -> [String; 3] {
@@ -111,5 +110,5 @@ fn addresses(link: &str, v4: Ipv4Addr, v6: Ipv6Addr) -> [String; 3] {
 
 fn exists(netns: &Netns, name: &str) -> bool {
     let path = format!("/proc/sys/{}", name.replace('.', "/"));
-    netns.run(|| Ok(std::path::Path::new(&path).exists())).unwrap_or_default()
+    netns.run(|| std::path::Path::new(&path).exists()).unwrap_or_default()
 }

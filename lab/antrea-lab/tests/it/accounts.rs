@@ -1,5 +1,6 @@
-//! What a Node's agent and its kubelet may do with what they have been given: what they need.
+//! The credentials of a Node's agent and kubelet allow only the required requests.
 
+use antrea_lab::plan::{API, API_PORT};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use kube::Api;
@@ -7,14 +8,13 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 
 use crate::lab::Lab;
 
-/// What the API answers when the Node's agent asks for something.
+/// Status code of a request with the token of the Node's agent.
 fn ask(lab: &Lab, path: &str) -> String {
-    let directory = lab.home().join("nodes/node-1");
-    let kubeconfig = std::fs::read_to_string(directory.join("antrea-agent.kubeconfig")).unwrap();
+    let kubeconfig = std::fs::read_to_string(lab.home.kubeconfig_of("antrea-agent", "node-1")).unwrap();
     assert!(kubeconfig.contains("tokenFile") && !kubeconfig.contains("client-key"), "{kubeconfig}");
-    let token = std::fs::read_to_string(directory.join("antrea-agent.token")).unwrap();
+    let token = std::fs::read_to_string(lab.home.token_of("antrea-agent", "node-1")).unwrap();
     let header = format!("Authorization: Bearer {token}");
-    let url = format!("https://192.168.1.2:6443{path}");
+    let url = format!("https://{API}:{API_PORT}{path}");
     lab.node(
         "node-1",
         &["curl", "-sk", "--max-time", "10", "-w", "%{http_code}", "-o", "/dev/null", "-H", &header, &url],
@@ -22,7 +22,7 @@ fn ask(lab: &Lab, path: &str) -> String {
     .unwrap()
 }
 
-/// Whoever serves the API.
+/// Holds for the embedded and the real API.
 pub(crate) fn an_agent_may_read_what_it_needs_and_nothing_else(lab: &Lab) {
     for path in ["/api/v1/nodes", "/api/v1/services", "/apis/discovery.k8s.io/v1/endpointslices"] {
         assert_eq!(ask(lab, path), "200", "{path}");
@@ -37,7 +37,7 @@ fn is_refused<T: std::fmt::Debug>(answer: kube::Result<T>) {
     assert!(matches!(&answer, Err(kube::Error::Api(status)) if status.code == 403), "{answer:?}");
 }
 
-/// Whoever serves the API. That a kubelet can do what it has to, every other test shows.
+/// Holds for the embedded and the real API. All other tests show that a kubelet has the rights that it needs.
 pub(crate) fn a_kubelet_is_its_node_and_not_the_administrator(lab: &Lab) {
     let api = lab.api_as_kubelet("node-1");
     let review: Api<SelfSubjectReview> = Api::all(api.client.clone());
@@ -49,9 +49,9 @@ pub(crate) fn a_kubelet_is_its_node_and_not_the_administrator(lab: &Lab) {
     is_refused(api.wait(secrets.list(&ListParams::default())));
     is_refused(api.wait(nodes.delete("node-1", &DeleteParams::default())));
     is_refused(api.wait(api.pods().create(&PostParams::default(), &Pod::default())));
-    // Nor can the Node find what the administrator shows.
+    // The administrator's credentials are not visible in the Node.
     let found =
-        lab.node("node-1", &["find", lab.home().to_str().unwrap(), "-name", "kubeconfig", "-o", "-name", "*.key"]);
+        lab.node("node-1", &["find", lab.home.path().to_str().unwrap(), "-name", "kubeconfig", "-o", "-name", "*.key"]);
     assert_eq!(found.as_deref(), Ok(""));
 }
 

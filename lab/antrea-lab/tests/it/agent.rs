@@ -1,4 +1,4 @@
-//! Pods connected by antrea-agent, which does not know that it is in a lab: every mode and every kind of tunnel, with packets.
+//! Pods that antrea-agent connects, in every mode and with every tunnel protocol.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use serde_json::json;
 use testkit::wait::until;
 
-use crate::lab::{Kube, Lab, PATIENCE, script};
+use crate::lab::{Kube, Lab, TIMEOUT, script};
 
 /// The agent and its plugin belong to other packages. `cargo test --workspace` has built them before it runs any test; when
 /// this package is tested alone, they are built if they are not there, and used as they are if they are.
@@ -26,7 +26,7 @@ static BUILT: LazyLock<()> = LazyLock::new(|| {
     assert!(status.success(), "antrea-agent and antrea-cni can't be built");
 });
 
-/// A lab whose Pods antrea-agent connects; there are none yet.
+/// Starts a lab with antrea-agent, without Pods.
 pub(crate) fn network(name: &'static str, nodes: u16, arguments: &[&str]) -> (Lab, Kube) {
     LazyLock::force(&BUILT);
     let lab = Lab::start_with(name, nodes, &[&["--network", "antrea"], arguments].concat());
@@ -89,14 +89,14 @@ fn wire(lab: &Lab, bridge: &str, to: &str) -> String {
             "udp port 6081 or udp port 4789 or proto gre or icmp",
         ];
         let capture = scope.spawn(move || lab.node("fabric", &capture).unwrap());
-        until("four packets on the wire", PATIENCE, || {
+        until("four packets on the wire", TIMEOUT, || {
             let _ = lab.exec("client", &["ping", "-n", "-c", "1", "-W", "1", to]);
             capture.is_finished().then_some(())
         })
         .unwrap();
         capture.join().unwrap()
     });
-    // Some packets have a second line for what is in them; the first begins with the time.
+    // tcpdump prints a second line for encapsulated packets; the first line begins with the time.
     let first = seen.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
     first.map(|line| format!("{line}\n")).collect()
 }
@@ -111,17 +111,17 @@ fn tunnels(kind: &'static str, seen: &str) {
 }
 
 #[test]
-fn geneve_reaches_every_pod_and_is_what_is_on_the_wire() {
+fn geneve_connects_all_pods_and_is_used_on_the_wire() {
     tunnels("geneve", "6081: Geneve");
 }
 
 #[test]
-fn vxlan_reaches_every_pod_and_is_what_is_on_the_wire() {
+fn vxlan_connects_all_pods_and_is_used_on_the_wire() {
     tunnels("vxlan", "4789: VXLAN");
 }
 
 #[test]
-fn gre_reaches_every_pod_and_is_what_is_on_the_wire() {
+fn gre_connects_all_pods_and_is_used_on_the_wire() {
     tunnels("gre", "GREv0");
 }
 
@@ -147,7 +147,7 @@ fn hybrid_is_plain_within_a_subnet_and_encapsulated_between_subnets() {
 }
 
 #[test]
-fn names_lead_to_services_and_pods_go_outside_as_their_node() {
+fn service_names_resolve_and_external_traffic_of_pods_has_the_address_of_their_node() {
     let (lab, api, _) = start("services", &[]);
     for node in ["node-1", "node-2", "node-3"] {
         let labels = json!({"metadata": {"labels": {"app": "web"}}});
@@ -156,15 +156,15 @@ fn names_lead_to_services_and_pods_go_outside_as_their_node() {
     }
     let spec = json!({"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80, "nodePort": 30080}]});
     api.apply("v1", "Service", "web", json!({"spec": spec}));
-    // The whole way: the resolver asks the DNS at its Service's address, and the name leads to another one.
+    // End to end: the resolver uses the ClusterIP of the DNS, and curl the ClusterIP that the name resolves to.
     let ask = || {
         lab.exec("client", &["curl", "-sS", "--max-time", "2", "http://web.default.svc.cluster.local/hostname"]).ok()
     };
-    let name = until("an answer of the Service", PATIENCE, ask).unwrap();
+    let name = until("an answer of the Service", TIMEOUT, ask).unwrap();
     assert!(name.starts_with("node-"), "{name}");
     let from_outside =
         || lab.node("outside", &["curl", "-sS", "--max-time", "2", "http://192.168.2.13:30080/hostname"]).ok();
-    until("an answer of the NodePort", PATIENCE, from_outside).unwrap();
+    until("an answer of the NodePort", TIMEOUT, from_outside).unwrap();
     let seen = lab.exec("client", &["curl", "-sS", "--max-time", "5", "http://203.0.113.10/clientip"]).unwrap();
     assert!(seen.starts_with("192.168.1.11:"), "{seen}");
 }

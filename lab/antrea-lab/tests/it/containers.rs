@@ -1,4 +1,4 @@
-//! What containers of a Pod share, and what they find when they start.
+//! Volumes, environment and network of the containers of a Pod.
 
 use serde_json::json;
 
@@ -19,7 +19,7 @@ fn init_containers_run_first_and_all_containers_share_volumes_and_the_network() 
     api.pod("several", spec);
     api.until_ready("several");
     let side = |command: &[&str]| {
-        crate::lab::said(&lab.run("exec", [&["several", "-c", "side", "--"], command].concat())).unwrap()
+        crate::lab::output(&lab.run("exec", [&["several", "-c", "side", "--"], command].concat())).unwrap()
     };
     assert_eq!(side(&["cat", "/shared/log"]), "one\ntwo\n");
     assert_eq!(side(&["curl", "-sS", "--max-time", "5", "http://127.0.0.1/hostname"]), "several");
@@ -40,7 +40,7 @@ fn config_maps_and_the_account_are_files_and_variables() {
     let exec = |text: &str| lab.exec("configured", &["sh", "-c", text]);
     assert_eq!(exec("cat /etc/settings/colour; echo -$colour").unwrap(), "blue-blue\n");
     assert!(exec("echo x > /etc/settings/colour").is_err());
-    // The account that a Pod gets is good for the API, where it may do nothing but ask who it is.
+    // The token of a Pod is valid, but allows only a SelfSubjectReview.
     let ask = "curl -sS --max-time 5 --cacert $A/ca.crt -H \"Authorization: Bearer $(cat $A/token)\" \
                https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT/api/v1/namespaces/default/pods";
     let answer = exec(&format!("A=/var/run/secrets/kubernetes.io/serviceaccount; {ask}")).unwrap();
@@ -59,7 +59,7 @@ fn a_pod_on_the_nodes_network_has_its_addresses() {
 }
 
 #[test]
-fn a_pod_waits_for_a_network_that_fails_and_is_told_why() {
+fn a_pod_without_a_network_waits_and_its_status_says_why() {
     let lab = Lab::start("no-network", 1);
     let api = lab.api();
     let mv = |from: &str, to: &str| lab.node("node-1", &["mv", from, to]).unwrap();

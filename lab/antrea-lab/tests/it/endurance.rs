@@ -1,4 +1,4 @@
-//! Agents and switches are killed again and again, while Pods and Nodes come and go, and nobody who talks notices.
+//! Connections survive killed agents and switches, while Pods and Nodes are added and removed.
 //!
 //! A few times in `make test`; `make lab-long` sets `AGENT_KILLS` and `SWITCH_KILLS` for many.
 
@@ -11,21 +11,21 @@ use testkit::Netns;
 use testkit::wait::until;
 
 use crate::agent::network;
-use crate::lab::{Kube, Lab, PATIENCE, is_ready, pause};
+use crate::lab::{Kube, Lab, TIMEOUT, is_ready, pause};
 use crate::streams::{Noticed, Stream, TICK};
 use crate::traces::{set_up, start_afresh, until_only_pods_have_any};
 
 const NODES: [&str; 2] = ["node-1", "node-2"];
-/// Who joins them for a while.
+/// The Node that joins and leaves.
 const VISITORS: [&str; 2] = ["node-3", "node-4"];
 /// How long an agent lives at most: some are killed as they start, some when they have long been at work.
 const LIFE: Duration = Duration::from_millis(1500);
 /// How many Pods come and go at a time.
 const CHURN: usize = 6;
-/// How soon a switch is to forward again after it was started.
+/// Maximum time until a restarted switch forwards packets.
 const BACK: Duration = Duration::from_secs(1);
 
-/// A number, unless the environment says otherwise.
+/// A number from an environment variable, or the default.
 pub(crate) fn times(variable: &str, otherwise: usize) -> usize {
     std::env::var(variable).map_or(otherwise, |value| value.parse().unwrap())
 }
@@ -63,7 +63,7 @@ fn talk(lab: &Lab, api: &Kube) -> Vec<Stream> {
     }
     let start = Instant::now();
     let all = || streams.iter().all(|stream| stream.first_after(start).is_some()).then_some(());
-    until("an echo of every stream", PATIENCE, all).unwrap();
+    until("an echo of every stream", TIMEOUT, all).unwrap();
     streams
 }
 
@@ -104,15 +104,15 @@ fn come_and_go(lab: &Lab, stop: &AtomicBool) -> usize {
 
 /// Kills a process of a Node, which has to be there.
 pub(crate) fn kill(lab: &Lab, node: &str, name: &str) -> u32 {
-    let pid = until(format_args!("{name} runs on {node}"), PATIENCE, || lab.pid(node, name)).unwrap();
+    let pid = until(format_args!("{name} runs on {node}"), TIMEOUT, || lab.pid(node, name)).unwrap();
     lab.node(node, &["kill", "-KILL", &pid.to_string()]).unwrap();
     // Else the next one might find a process that is about to end.
     let ended = || lab.pid(node, name).is_none_or(|other| other != pid).then_some(());
-    until(format_args!("the end of {name} on {node}"), PATIENCE, ended).unwrap();
+    until(format_args!("the end of {name} on {node}"), TIMEOUT, ended).unwrap();
     pid
 }
 
-/// Stops what runs beside a test when the test ends, however it ends: else its threads would be waited for in vain.
+/// Sets a stop flag on drop, also after a panic, so that the threads of a test end.
 pub(crate) struct Stops<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -153,7 +153,7 @@ fn agents_killed_at_any_moment_lose_no_packet_and_leak_nothing() {
     });
     println!("{kills} agents killed (seed {seed}), {made} Pods made, {joined} Nodes joined and left meanwhile");
 
-    // No Pod is half-made: those that are to be there are, and can be reached.
+    // No Pod is half-configured: all expected Pods exist and are reachable.
     let there = api.wait(api.pods().list(&kube::api::ListParams::default())).unwrap();
     for pod in there.items.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
         for address in api.until_ready(pod.metadata.name.as_deref().unwrap()) {
@@ -177,7 +177,7 @@ fn agents_killed_at_any_moment_lose_no_packet_and_leak_nothing() {
             difference = (&before - &now, &now - &before);
             (before == now).then_some(())
         };
-        let same = until(format_args!("{node}: all that a fresh start sets up"), PATIENCE, same);
+        let same = until(format_args!("{node}: all that a fresh start sets up"), TIMEOUT, same);
         same.unwrap_or_else(|error| panic!("{error:#}: before, and after it: {difference:#?}"));
         println!("{node}: all {} flows, groups, routes and rules are as after a fresh start", before.len());
     }
@@ -201,20 +201,20 @@ fn killed_switches_forward_again_within_a_second_of_their_restart() {
     for number in 0..kills {
         let node = NODES[number % NODES.len()];
         let old = kill(&lab, node, "ovs-vswitchd");
-        let new = until("another ovs-vswitchd", PATIENCE, || lab.pid(node, "ovs-vswitchd").filter(|pid| *pid != old));
+        let new = until("another ovs-vswitchd", TIMEOUT, || lab.pid(node, "ovs-vswitchd").filter(|pid| *pid != old));
         let start = started(&lab, node, new.unwrap());
         // Streams within node-1 don't notice the other's switch.
         let concerned = || streams.iter().filter(|stream| node == "node-1" || stream.what.starts_with("between"));
         let udp = || concerned().filter(|stream| stream.what.ends_with("UDP"));
         let back = || udp().map(|stream| stream.first_after(start)).collect::<Option<Vec<_>>>();
-        let back = until("echoes", PATIENCE, back).unwrap();
+        let back = until("echoes", TIMEOUT, back).unwrap();
         let took = back.into_iter().max().unwrap() - start;
         println!("kill {}: {node} forwards {took:.0?} after the start of its ovs-vswitchd", number + 1);
         worst = worst.max(took);
         // TCP is heard again too, each time, before the next kill.
         let heard = Instant::now() + TICK;
         let all = || streams.iter().all(|stream| stream.first_after(heard).is_some()).then_some(());
-        until("an echo of every stream", PATIENCE, all).unwrap();
+        until("an echo of every stream", TIMEOUT, all).unwrap();
     }
     println!("{kills} switches killed, back after at most {worst:.0?}");
     let noticed: Vec<Noticed> = streams.into_iter().map(Stream::end).collect();

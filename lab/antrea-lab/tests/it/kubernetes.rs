@@ -1,10 +1,10 @@
-//! A lab whose API is the real one.
+//! Labs with the real Kubernetes control plane.
 
 use serde_json::json;
 use testkit::wait::until;
 
 use crate::agent::network;
-use crate::lab::{Lab, PATIENCE, pause, server};
+use crate::lab::{Lab, TIMEOUT, pause, server};
 use crate::services::matrix::judge_all;
 use crate::services::oracle::by_kube_proxy;
 use crate::traces::until_only_pods_have_any;
@@ -49,9 +49,9 @@ fn agents_connect_pods_and_serve_services_of_the_real_kubernetes() {
             lab.exec("client", &["ping", "-n", "-c", "1", "-w", "10", &address]).unwrap();
         }
     }
-    // By its name, which the cluster's DNS knows; both its Pods answer, each on its own Node.
+    // By DNS name; both Pods answer, each on its own Node.
     for name in ["near", "far"] {
-        until(format_args!("{name} answers for the Service"), PATIENCE, || {
+        until(format_args!("{name} answers for the Service"), TIMEOUT, || {
             (get("web").ok()?.trim() == name).then_some(())
         })
         .unwrap();
@@ -60,7 +60,7 @@ fn agents_connect_pods_and_serve_services_of_the_real_kubernetes() {
     for node in ["node-1", "node-2"] {
         until_only_pods_have_any(&lab, &api, node);
     }
-    until("only the other one answers", PATIENCE, || {
+    until("only the other one answers", TIMEOUT, || {
         (0..10).all(|_| get("web").is_ok_and(|name| name.trim() == "near")).then_some(())
     })
     .unwrap();

@@ -1,4 +1,4 @@
-//! A lab for tests.
+//! Starts labs for tests, and runs commands in them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use antrea_lab::Home;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -15,15 +16,16 @@ use serde_json::{Value, json};
 use testkit::wait::until;
 use testkit::{Netns, Process, Scratch};
 
-/// A Pod that is started while other tests keep both processors busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// The real API server needs some seconds of processor time to start.
-const UP_PATIENCE: Duration = Duration::from_secs(150);
+/// Timeout for the start of a Pod while other tests keep both processors busy.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout for the start of a lab; the real API server needs some seconds of processor time.
+const START_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// A running lab. It ends with this value, or with the test process.
 pub(crate) struct Lab {
     pub(crate) name: &'static str,
     base: PathBuf,
+    pub(crate) home: Home,
     pub(crate) process: Process,
     _scratch: Option<Scratch>,
 }
@@ -34,17 +36,17 @@ static SHARED: LazyLock<Lab> = LazyLock::new(|| {
 });
 
 impl Lab {
-    /// The one that tests share: three Nodes in two subnets. It ends with the test process.
+    /// The lab that tests share: three Nodes in two subnets. It ends with the test process.
     pub(crate) fn shared() -> &'static Self {
         &SHARED
     }
 
-    /// One of its own, where Debian's plugin connects the Pods.
+    /// Starts a lab with Debian's bridge plugin.
     pub(crate) fn start(name: &'static str, nodes: u16) -> Self {
         Self::start_with(name, nodes, &["--network", "bridge"])
     }
 
-    /// One of its own.
+    /// Starts a lab with these options.
     pub(crate) fn start_with(name: &'static str, nodes: u16, arguments: &[&str]) -> Self {
         let scratch = Scratch::new().unwrap();
         Self::start_in(scratch.path().join("labs"), Some(scratch), name, nodes, arguments)
@@ -53,29 +55,29 @@ impl Lab {
     fn start_in(base: PathBuf, scratch: Option<Scratch>, name: &'static str, nodes: u16, arguments: &[&str]) -> Self {
         let mut up = program(&base);
         up.args(["up", "--name", name, "--nodes", &nodes.to_string()]).args(arguments);
-        let mut process = Process::spawn(up).unwrap();
+        let (mut process, home) = (Process::spawn(up).unwrap(), Home::at(base.join(name)));
         let ready = || {
-            assert_eq!(process.ended().unwrap(), None, "the lab does not come up");
-            let text = std::fs::read(base.join(name).join("lab.json")).ok()?;
-            let lab: Value = serde_json::from_slice(&text).ok()?;
-            (lab["ready"] == true).then_some(())
+            assert_eq!(process.ended().unwrap(), None, "the lab does not start");
+            home.read().unwrap()?.ready.then_some(())
         };
-        until(format_args!("the lab {name}"), UP_PATIENCE, ready).unwrap();
-        Self { name, base, process, _scratch: scratch }
+        until(format_args!("the lab {name}"), START_TIMEOUT, ready).unwrap();
+        Self { name, base, home, process, _scratch: scratch }
     }
 
     pub(crate) fn base(&self) -> &Path {
         &self.base
     }
 
-    pub(crate) fn home(&self) -> PathBuf {
-        self.base.join(self.name)
-    }
-
     /// The supervisor's process id.
     pub(crate) fn supervisor(&self) -> u32 {
-        let lab: Value = serde_json::from_slice(&std::fs::read(self.home().join("lab.json")).unwrap()).unwrap();
-        lab["pid"].as_u64().unwrap().try_into().unwrap()
+        self.home.read().unwrap().unwrap().pid
+    }
+
+    /// A network namespace of the underlay: `router`, `fabric`, `control` or `outside`.
+    pub(crate) fn underlay(&self, name: &str) -> Netns {
+        let lab = self.home.read().unwrap().unwrap();
+        let (_, path) = lab.namespaces.iter().find(|(other, _)| other == name).unwrap();
+        Netns::open(path).unwrap()
     }
 
     /// Runs antrea-lab for this lab.
@@ -84,30 +86,29 @@ impl Lab {
         run.args([command, "--name", self.name]).args(arguments).output().unwrap()
     }
 
-    /// Runs a command in a Pod; gives what it prints, or else what went wrong.
+    /// Runs a command in a Pod. Returns its output, or exit code and error output.
     pub(crate) fn exec(&self, pod: &str, command: &[&str]) -> Result<String, String> {
-        said(&self.run("exec", [&[pod, "--"], command].concat()))
+        output(&self.run("exec", [&[pod, "--"], command].concat()))
     }
 
-    /// Runs a command in a Node; gives what it prints, or else what went wrong.
+    /// Runs a command in a Node. Returns its output, or exit code and error output.
     pub(crate) fn node(&self, node: &str, command: &[&str]) -> Result<String, String> {
-        said(&self.run("node", [&[node, "--"], command].concat()))
+        output(&self.run("node", [&[node, "--"], command].concat()))
     }
 
-    /// Has one more Node join; gives what is said about it, or else what went wrong.
+    /// Adds a Node. Returns the progress messages, or exit code and error output.
     pub(crate) fn join(&self) -> Result<String, String> {
-        said(&self.run::<&str>("join", []))
+        output(&self.run::<&str>("join", []))
     }
 
-    /// Has a Node leave.
+    /// Removes a Node from the lab.
     pub(crate) fn leave(&self, node: &str) -> Result<String, String> {
-        said(&self.run("leave", [node]))
+        output(&self.run("leave", [node]))
     }
 
-    /// A Node's first process.
+    /// The init process of a Node.
     pub(crate) fn node_init(&self, node: &str) -> u32 {
-        let text = std::fs::read_to_string(self.home().join("nodes").join(node).join("init.pid")).unwrap();
-        text.split(' ').next().unwrap().parse().unwrap()
+        self.home.node_pid(node).unwrap()
     }
 
     /// The root of a Node's file system, as the host sees it.
@@ -122,12 +123,11 @@ impl Lab {
 
     /// The network namespace of a Pod whose container is called `c`.
     pub(crate) fn netns_of(&self, node: &str, namespace: &str, pod: &str) -> Netns {
-        let pid = self.home().join("nodes").join(node).join("pods").join(namespace).join(pod).join("c/pid");
-        let pid = std::fs::read_to_string(pid).unwrap();
+        let pid = std::fs::read_to_string(self.home.pod(node, namespace, pod).join("c/pid")).unwrap();
         Netns::open(&self.root(node).join("proc").join(pid.trim()).join("ns/net")).unwrap()
     }
 
-    /// The process of that name in a Node, by the Node's number for it.
+    /// PID of the program in a Node, in the PID namespace of the Node.
     pub(crate) fn pid(&self, node: &str, name: &str) -> Option<u32> {
         let processes = std::fs::read_dir(self.root(node).join("proc")).unwrap();
         let named: BTreeMap<u32, u32> = processes
@@ -148,15 +148,14 @@ impl Lab {
 
     /// The API, for the administrator. A client belongs to the runtime that made it, so each test makes its own.
     pub(crate) fn api(&self) -> Kube {
-        Kube::connect(Kubeconfig::read_from(self.home().join("kubeconfig")).unwrap())
+        Kube::connect(Kubeconfig::read_from(self.home.kubeconfig()).unwrap())
     }
 
     /// The API, for a Node's kubelet.
     pub(crate) fn api_as_kubelet(&self, node: &str) -> Kube {
-        let admin = Kubeconfig::read_from(self.home().join("kubeconfig")).unwrap();
-        let mut kubelet =
-            Kubeconfig::read_from(self.home().join("nodes").join(node).join("kubelet.kubeconfig")).unwrap();
-        // The way that the kubelet takes does not begin here.
+        let admin = Kubeconfig::read_from(self.home.kubeconfig()).unwrap();
+        let mut kubelet = Kubeconfig::read_from(self.home.kubelet_kubeconfig(node)).unwrap();
+        // The kubelet's URL is reachable only inside the lab.
         kubelet.clusters = admin.clusters;
         Kube::connect(kubelet)
     }
@@ -175,8 +174,8 @@ impl Kube {
     }
 }
 
-/// What a command printed, or else its exit code and what it complained of.
-pub(crate) fn said(output: &Output) -> Result<String, String> {
+/// The output of a command, or its exit code and error output.
+pub(crate) fn output(output: &Output) -> Result<String, String> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match output.status.code() {
         Some(0) => Ok(text(&output.stdout)),
@@ -191,7 +190,7 @@ pub(crate) fn program(base: &Path) -> Command {
     command
 }
 
-/// A client that waits for its answers.
+/// A blocking client of the Kubernetes API.
 pub(crate) struct Kube {
     runtime: tokio::runtime::Runtime,
     pub(crate) client: kube::Client,
@@ -202,12 +201,12 @@ impl Kube {
         self.runtime.block_on(work)
     }
 
-    /// Makes a Pod with one container, from the rest of its spec; it is gone before the next test of that name.
+    /// Creates a Pod from its spec, in the namespace `default`.
     pub(crate) fn pod(&self, name: &str, spec: Value) {
         self.apply("v1", "Pod", name, json!({"spec": spec}));
     }
 
-    /// Makes any object in the namespace `default`.
+    /// Applies an object of any kind in the namespace `default`.
     pub(crate) fn apply(&self, version: &str, kind: &str, name: &str, mut object: Value) {
         object["apiVersion"] = json!(version);
         object["kind"] = json!(kind);
@@ -228,18 +227,18 @@ impl Kube {
         pod.map(|pod| serde_json::to_value(pod).unwrap())
     }
 
-    /// Waits until a Pod is so.
+    /// Waits until `so` holds for a Pod, and returns it.
     pub(crate) fn until(&self, name: &str, what: &str, so: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         let check = || {
             last = self.get(name)?;
             so(&last).then(|| last.clone())
         };
-        let found = until(format_args!("Pod {name}: {what}"), PATIENCE, check);
+        let found = until(format_args!("Pod {name}: {what}"), TIMEOUT, check);
         found.unwrap_or_else(|error| panic!("{error:#}\nits status is {:#}", last["status"]))
     }
 
-    /// Waits until a Pod is ready; gives its addresses.
+    /// Waits until a Pod is ready, and returns its addresses.
     pub(crate) fn until_ready(&self, name: &str) -> Vec<String> {
         let pod = self.until(name, "ready", is_ready);
         let ips = pod["status"]["podIPs"].as_array().unwrap();
@@ -249,7 +248,7 @@ impl Kube {
     /// Deletes a Pod and waits until it is gone.
     pub(crate) fn delete(&self, name: &str) {
         self.wait(self.pods().delete(name, &kube::api::DeleteParams::default())).unwrap();
-        until(format_args!("the end of Pod {name}"), PATIENCE, || self.get(name).is_none().then_some(())).unwrap();
+        until(format_args!("the end of Pod {name}"), TIMEOUT, || self.get(name).is_none().then_some(())).unwrap();
     }
 }
 
@@ -271,7 +270,7 @@ pub(crate) fn pause(node: &str) -> Value {
     json!({"nodeName": node, "containers": [{"name": "c", "image": "pause"}]})
 }
 
-/// The spec of a Pod on a Node that tells its name at port 80.
+/// The spec of a Pod on a Node with an HTTP server on port 80 that returns its name.
 pub(crate) fn server(node: &str) -> Value {
     json!({"nodeName": node, "containers": [{"name": "c", "image": "nginx"}]})
 }

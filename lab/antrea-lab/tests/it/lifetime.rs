@@ -1,4 +1,4 @@
-//! What a lab leaves behind, however it ends: nothing.
+//! A lab leaves nothing behind, however it ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use testkit::wait::until;
 
-use crate::lab::{Lab, PATIENCE, program, said, script, server};
+use crate::lab::{Lab, TIMEOUT, output, program, script, server};
 
 /// Everything below a process: pids with their start times, and the namespaces that are not ours.
 struct Traces {
@@ -50,18 +50,18 @@ fn spaces(pid: u32) -> impl Iterator<Item = String> {
 }
 
 impl Traces {
-    /// Waits until nothing of it is left: the kernel takes a moment to end what was killed.
+    /// Waits until nothing is left: the kernel removes namespaces of killed processes asynchronously.
     fn until_gone(&self, base: &Path) {
         let mut left = Vec::new();
         let gone = || {
             left = self.left(base);
             left.is_empty().then_some(())
         };
-        let waited = until("nothing is left", PATIENCE, gone);
+        let waited = until("nothing is left", TIMEOUT, gone);
         waited.unwrap_or_else(|error| panic!("{error}: {left:?}"));
     }
 
-    /// What of it is still there.
+    /// The traces that are still there.
     fn left(&self, base: &Path) -> Vec<String> {
         let running = self.processes.iter().filter(|(pid, since)| start(*pid).as_ref() == Some(since));
         let named = running.map(|(pid, _)| {
@@ -100,34 +100,34 @@ fn busy(name: &'static str) -> (Lab, Traces) {
 #[test]
 fn down_leaves_nothing_and_a_second_down_has_nothing_to_do() {
     let (lab, traces) = busy("downed");
-    assert_eq!(said(&lab.run("down", [""; 0])).unwrap(), "the lab `downed` is gone\n");
+    assert_eq!(output(&lab.run("down", [""; 0])).unwrap(), "the lab `downed` is gone\n");
     traces.until_gone(lab.base());
-    assert_eq!(said(&lab.run("down", [""; 0])).unwrap(), "there is no lab `downed`\n");
-    assert!(said(&lab.run("status", [""; 0])).unwrap_err().contains("there is no lab `downed`"));
+    assert_eq!(output(&lab.run("down", [""; 0])).unwrap(), "there is no lab `downed`\n");
+    assert!(output(&lab.run("status", [""; 0])).unwrap_err().contains("there is no lab `downed`"));
 }
 
 #[test]
 fn ctrl_c_leaves_nothing() {
     let (mut lab, traces) = busy("interrupted");
     kill(Pid::from_raw(lab.process.pid().cast_signed()), Signal::SIGINT).unwrap();
-    let status = until("the end of `up`", PATIENCE, || lab.process.ended().unwrap()).unwrap();
+    let status = until("the end of `up`", TIMEOUT, || lab.process.ended().unwrap()).unwrap();
     assert_eq!((status.code(), status.signal()), (Some(0), None));
     traces.until_gone(lab.base());
 }
 
 #[test]
-fn a_killed_supervisor_takes_all_processes_along_and_down_removes_the_rest() {
+fn all_processes_end_with_a_killed_supervisor_and_down_removes_its_directory() {
     let (lab, traces) = busy("killed");
     kill(Pid::from_raw(lab.supervisor().cast_signed()), Signal::SIGKILL).unwrap();
     let gone = || traces.left(lab.base()).iter().all(|left| !left.starts_with("process")).then_some(());
-    until("the end of all processes", PATIENCE, gone).unwrap();
-    assert!(said(&lab.run("status", [""; 0])).unwrap_err().contains("has crashed"));
-    assert_eq!(said(&lab.run("down", [""; 0])).unwrap(), "removed what was left of the lab `killed`\n");
+    until("the end of all processes", TIMEOUT, gone).unwrap();
+    assert!(output(&lab.run("status", [""; 0])).unwrap_err().contains("has crashed"));
+    assert_eq!(output(&lab.run("down", [""; 0])).unwrap(), "removed what was left of the lab `killed`\n");
     traces.until_gone(lab.base());
 }
 
 #[test]
-fn a_lab_whose_directory_somebody_has_removed_ends_all_the_same() {
+fn a_lab_ends_even_if_its_directory_was_removed() {
     let (lab, traces) = busy("lost");
     let supervisor = Pid::from_raw(lab.supervisor().cast_signed());
     fs::remove_dir_all(lab.base()).unwrap();
@@ -140,22 +140,21 @@ fn a_killed_up_ends_the_lab_and_the_next_up_cleans() {
     let (mut lab, traces) = busy("orphaned");
     lab.process.kill().unwrap();
     let gone = || traces.left(lab.base()).is_empty().then_some(());
-    until("the end of the lab", PATIENCE, gone)
-        .unwrap_or_else(|error| panic!("{error}: {:?}", traces.left(lab.base())));
-    // What a lab leaves that had no time to clean up is in nobody's way.
-    fs::create_dir_all(lab.home().join("nodes/node-1")).unwrap();
-    fs::write(lab.home().join("lab.json"), "half a fi").unwrap();
+    until("the end of the lab", TIMEOUT, gone).unwrap_or_else(|error| panic!("{error}: {:?}", traces.left(lab.base())));
+    // The leftovers of a lab that could not clean up do not prevent the next `up`.
+    fs::create_dir_all(lab.home.node("node-1")).unwrap();
+    fs::write(lab.home.path().join("lab.json"), "half a fi").unwrap();
     let arguments = ["--detach", "--network", "bridge", "--nodes", "1"];
-    let up = said(&lab.run("up", arguments)).unwrap();
+    let up = output(&lab.run("up", arguments)).unwrap();
     assert!(up.starts_with("removed what is left of a lab `orphaned` that has crashed"), "{up}");
-    let again = said(&lab.run("up", arguments)).unwrap_err();
+    let again = output(&lab.run("up", arguments)).unwrap_err();
     assert!(again.contains("is up already"), "{again}");
-    said(&lab.run("down", [""; 0])).unwrap();
+    output(&lab.run("down", [""; 0])).unwrap();
     assert!(!lab.base().exists());
 }
 
 #[test]
-fn two_labs_side_by_side_have_the_same_names_and_addresses_and_do_not_meet() {
+fn two_labs_with_the_same_names_and_addresses_are_isolated() {
     let (one, other) = std::thread::scope(|scope| {
         let start = |name| scope.spawn(move || Lab::start(name, 1));
         let (one, other) = (start("one"), start("other"));
@@ -171,17 +170,17 @@ fn two_labs_side_by_side_have_the_same_names_and_addresses_and_do_not_meet() {
     one.node("node-1", &["ping", "-n", "-c", "1", "-w", "5", &address]).unwrap();
     other.node("node-1", &["ping", "-n", "-c", "1", "-W", "0.5", &address]).unwrap_err();
     assert!(other.api().get("only-here").is_none());
-    said(&one.run("down", [""; 0])).unwrap();
+    output(&one.run("down", [""; 0])).unwrap();
     // The other one does not notice.
     other.exec("web", &["true"]).unwrap();
     other.api().until_ready("web");
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_what_would_do() {
+fn an_invalid_option_is_an_error_with_the_allowed_values() {
     let scratch = testkit::Scratch::new().unwrap();
-    let run = |arguments: &[&str]| said(&program(scratch.path()).args(arguments).output().unwrap()).unwrap_err();
-    assert!(run(&["up", "--name", "../x"]).contains("small letters, digits and hyphens"));
+    let run = |arguments: &[&str]| output(&program(scratch.path()).args(arguments).output().unwrap()).unwrap_err();
+    assert!(run(&["up", "--name", "../x"]).contains("lower-case letters, digits and hyphens"));
     assert!(run(&["up", "--nodes", "0"]).contains("1..=200"));
     assert_eq!(fs::read_dir(scratch.path()).map(Iterator::count).unwrap_or_default(), 0);
 }

@@ -1,4 +1,4 @@
-//! Labs that really run: Nodes, Pods, packets, and what is left of them.
+//! Tests with running labs: Nodes, Pods, packets, and cleanup.
 
 // `cfg(test)` marks the helpers as test code, where clippy allows `unwrap`.
 #[cfg(test)]

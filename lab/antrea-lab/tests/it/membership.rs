@@ -1,11 +1,11 @@
-//! Nodes join a lab that runs, and leave it.
+//! Nodes join a running lab, and leave it.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use testkit::wait::until;
 
 use crate::agent::network;
-use crate::lab::{Kube, Lab, PATIENCE, pause};
+use crate::lab::{Kube, Lab, TIMEOUT, pause};
 
 /// Whether a Pod reaches a Pod that is made on a Node for that.
 fn reaches_a_new_pod(lab: &Lab, api: &Kube, node: &str) {
@@ -19,14 +19,14 @@ fn reaches_a_new_pod(lab: &Lab, api: &Kube, node: &str) {
 /// Waits until an agent has led a way to a Node's Pods, or has removed it.
 fn until_way(lab: &Lab, net: &str, there: bool) {
     let routes = || lab.node("node-1", &["ip", "route"]).unwrap();
-    until(format_args!("node-1 has a way to {net}: {there}"), PATIENCE, || {
+    until(format_args!("node-1 has a way to {net}: {there}"), TIMEOUT, || {
         (routes().contains(net) == there).then_some(())
     })
     .unwrap();
 }
 
 #[test]
-fn a_node_joins_a_lab_and_leaves_it_with_all_that_was_its() {
+fn a_node_that_leaves_takes_its_pods_routes_and_files_with_it() {
     let (lab, api) = network("joined", 2, &[]);
     api.pod("client", pause("node-1"));
     api.until_ready("client");
@@ -45,7 +45,7 @@ fn a_node_joins_a_lab_and_leaves_it_with_all_that_was_its() {
     let nodes: Api<Node> = Api::all(api.client.clone());
     assert!(api.wait(nodes.get_opt("node-4")).unwrap().is_none());
     assert!(api.get("on-node-4").is_none());
-    assert!(!lab.home().join("nodes/node-4").exists());
+    assert!(!lab.home.node("node-4").exists());
     until_way(&lab, "10.10.4.0/24", false);
     assert!(lab.node("node-4", &["true"]).unwrap_err().contains("there is no Node node-4"));
     // The place is free for another.
@@ -54,7 +54,7 @@ fn a_node_joins_a_lab_and_leaves_it_with_all_that_was_its() {
 }
 
 #[test]
-fn routes_to_a_node_that_joins_are_led_where_no_agent_does_it() {
+fn without_an_agent_the_lab_adds_and_removes_routes_between_nodes() {
     let lab = Lab::start("joined-routes", 1);
     let api = lab.api();
     api.pod("client", pause("node-1"));

@@ -1,4 +1,4 @@
-//! Packets as large as a Pod may send arrive, whatever the wire between the Nodes takes; larger ones are refused at once.
+//! Packets up to the MTU of a Pod arrive with every MTU of the underlay; larger ones are rejected at once.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,11 +8,11 @@ use testkit::Netns;
 use testkit::wait::until;
 
 use crate::agent::network;
-use crate::lab::{Lab, PATIENCE, pause};
+use crate::lab::{Lab, TIMEOUT, pause};
 
 const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
 
-/// Sets what the wires take, for everybody on them, and has the agents find out.
+/// Sets the MTU of the underlay on all interfaces, and restarts the agents.
 fn set_underlay(lab: &Lab, mtu: u32) {
     let all = |filter: &str| {
         format!(
@@ -29,7 +29,7 @@ fn set_underlay(lab: &Lab, mtu: u32) {
         lab.node(node, &["ip", "link", "set", "eth0", "mtu", &mtu.to_string()]).unwrap();
         let agent = lab.pid(node, "antrea-agent").unwrap();
         lab.node(node, &["kill", "-KILL", &agent.to_string()]).unwrap();
-        until("another agent", PATIENCE, || lab.pid(node, "antrea-agent").filter(|pid| *pid != agent)).unwrap();
+        until("another agent", TIMEOUT, || lab.pid(node, "antrea-agent").filter(|pid| *pid != agent)).unwrap();
     }
 }
 
@@ -37,7 +37,7 @@ fn set_underlay(lab: &Lab, mtu: u32) {
 fn megabyte(from: &Netns, to: &Netns, address: &str) {
     let address: SocketAddr = format!("{address}:7").parse().unwrap();
     let listener = to.run(|| TcpListener::bind(address)).unwrap().unwrap();
-    let mut client = from.run(|| TcpStream::connect_timeout(&address, PATIENCE)).unwrap().unwrap();
+    let mut client = from.run(|| TcpStream::connect_timeout(&address, TIMEOUT)).unwrap().unwrap();
     let data = vec![7; 1 << 20];
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -55,7 +55,7 @@ fn megabyte(from: &Netns, to: &Netns, address: &str) {
     });
 }
 
-/// Tries all sizes for wires of several sizes; `overhead` is what a tunnel adds to a packet.
+/// Tests all packet sizes with several MTUs of the underlay; `overhead` is the size of the tunnel headers.
 fn no_black_hole(name: &'static str, mode: &str, overhead: u32) {
     let (lab, api) = network(name, 3, &["--mode", mode]);
     for underlay in [1500, 9000, 1400] {
@@ -79,7 +79,7 @@ fn no_black_hole(name: &'static str, mode: &str, overhead: u32) {
                     let size = (size - header).to_string();
                     lab.exec(name, &["ping", "-n", "-c", "1", "-W", "2", "-M", "do", "-s", &size, address])
                 };
-                until(format_args!("{mtu} bytes to {other} at {address}"), PATIENCE, || ping(mtu).ok()).unwrap();
+                until(format_args!("{mtu} bytes to {other} at {address}"), TIMEOUT, || ping(mtu).ok()).unwrap();
                 let refused = ping(mtu + 1).unwrap_err();
                 assert!(refused.contains("too long") || refused.contains("too large"), "{address}: {refused}");
             }
@@ -91,11 +91,11 @@ fn no_black_hole(name: &'static str, mode: &str, overhead: u32) {
 }
 
 #[test]
-fn tunnels_have_no_black_hole_whatever_the_wire_takes() {
+fn tunnels_have_no_mtu_black_hole() {
     no_black_hole("mtu-encap", "encap", 50);
 }
 
 #[test]
-fn routes_have_no_black_hole_whatever_the_wire_takes() {
+fn routes_have_no_mtu_black_hole() {
     no_black_hole("mtu-noencap", "noencap", 0);
 }

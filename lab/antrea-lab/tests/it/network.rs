@@ -3,7 +3,7 @@
 use serde_json::json;
 use testkit::wait::until;
 
-use crate::lab::{Lab, PATIENCE, script, server};
+use crate::lab::{Lab, TIMEOUT, script, server};
 
 #[test]
 fn pods_reach_pods_on_every_node_and_the_outside_by_both_families() {
@@ -23,7 +23,7 @@ fn pods_reach_pods_on_every_node_and_the_outside_by_both_families() {
             let get = |path: &str| lab.exec("net-client", &["curl", "-gsS", "--max-time", "5", &url(path)]).unwrap();
             lab.exec("net-client", &["ping", "-n", "-c", "1", "-w", "5", address]).unwrap();
             assert_eq!(&get("/hostname"), name);
-            // Nobody changes an address within the cluster.
+            // There is no NAT between Pods.
             assert!(get("/clientip").contains(mine.as_str()), "{name}");
         }
     }
@@ -39,12 +39,12 @@ fn pods_reach_pods_on_every_node_and_the_outside_by_both_families() {
 }
 
 #[test]
-fn the_clusters_dns_knows_services_and_nothing_else() {
+fn the_dns_server_resolves_services_and_nothing_else() {
     let (lab, api) = (Lab::shared(), Lab::shared().api());
     let dns: kube::Api<k8s_openapi::api::core::v1::Pod> = kube::Api::namespaced(api.client.clone(), "kube-system");
     let list = kube::api::ListParams::default().labels("k8s-app=kube-dns");
     let address = || api.wait(dns.list(&list)).unwrap().items.first()?.status.as_ref()?.pod_ip.clone();
-    let address = until("the address of the DNS", PATIENCE, address).unwrap();
+    let address = until("the address of the DNS", TIMEOUT, address).unwrap();
 
     api.pod("dns-target", server("node-2"));
     let addresses = api.until_ready("dns-target");
@@ -56,7 +56,7 @@ fn the_clusters_dns_knows_services_and_nothing_else() {
     .unwrap();
     let service = json!({"spec": {"clusterIP": "None", "selector": {"dns": "target"}, "ports": [{"port": 80}]}});
     api.apply("v1", "Service", "dns-headless", service);
-    // Without a proxy nobody reaches the DNS at its Service's address, so this Pod asks it directly.
+    // Without a Service proxy the ClusterIP of the DNS is unreachable, so this Pod uses the address of the DNS Pod.
     let mut spec = script("node-1", "exec sleep 1000");
     spec["dnsPolicy"] = json!("None");
     let search = ["default.svc.cluster.local"];
@@ -66,22 +66,22 @@ fn the_clusters_dns_knows_services_and_nothing_else() {
     api.until_ready("dns-client");
     let resolve = |name: &str| lab.exec("dns-client", &["getent", "ahostsv4", name]);
     let known = || resolve("dns-headless").ok().filter(|text| text.starts_with(&addresses[0]));
-    until("the Service's name", PATIENCE, known).unwrap();
+    until("the Service's name", TIMEOUT, known).unwrap();
     assert!(resolve("kubernetes.default.svc.cluster.local").unwrap().starts_with("10.96.0.1 "));
     assert!(resolve("example.com").is_err());
 }
 
 #[test]
-fn check_draws_who_reaches_whom() {
+fn check_prints_and_saves_the_connectivity_matrix() {
     let lab = Lab::start("check", 2);
     let api = lab.api();
     api.pod("a", server("node-1"));
     api.pod("b", script("node-2", "exec sleep 1000"));
     api.until_ready("a");
     api.until_ready("b");
-    let picture = lab.home().join("matrix.svg");
+    let picture = lab.home.path().join("matrix.svg");
     let output = lab.run("check", ["--svg", picture.to_str().unwrap()]);
-    let text = crate::lab::said(&output).unwrap();
+    let text = crate::lab::output(&output).unwrap();
     let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
     // Pods a and b are the first columns; there is no proxy, so there are no Services.
     let signs: String = row("default/a ").chars().filter(|sign| "·✓½✗-".contains(*sign)).collect();

@@ -1,16 +1,16 @@
-//! Pods live as Kubernetes says: probes, restarts, init containers, ends.
+//! The lifecycle of Pods: probes, restarts, init containers, deletion.
 
 use serde_json::{Value, json};
 use testkit::wait::until;
 
-use crate::lab::{Lab, PATIENCE, is_ready, said, script, server};
+use crate::lab::{Lab, TIMEOUT, is_ready, output, script, server};
 
 fn container(pod: &Value) -> &Value {
     &pod["status"]["containerStatuses"][0]
 }
 
 #[test]
-fn a_command_runs_in_namespaces_of_its_own_and_its_exit_code_comes_back() {
+fn a_command_runs_in_its_own_namespaces_and_exec_returns_its_exit_code() {
     let (lab, api) = (Lab::shared(), Lab::shared().api());
     let mut spec = script("node-1", "echo hello from $POD_NAME at $POD_IP; exec sleep 1000");
     let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
@@ -25,13 +25,13 @@ fn a_command_runs_in_namespaces_of_its_own_and_its_exit_code_comes_back() {
     exec(&format!("echo x > {marker} && cat {marker}")).unwrap();
     assert!(!std::path::Path::new(&marker).exists(), "the host's files are its own");
     assert!(exec("exit 7").unwrap_err().starts_with("Some(7)"));
-    let log = said(&lab.run("logs", ["exec"])).unwrap();
+    let log = output(&lab.run("logs", ["exec"])).unwrap();
     assert_eq!(log, format!("hello from exec at {address}\n"));
-    assert!(lab.exec("nobody", &["true"]).unwrap_err().contains("there is no Pod nobody"));
+    assert!(lab.exec("missing", &["true"]).unwrap_err().contains("there is no Pod missing"));
 }
 
 #[test]
-fn a_pod_is_ready_when_its_probe_says_so_and_restarted_when_it_is_not_alive() {
+fn readiness_probes_decide_readiness_and_liveness_probes_restart() {
     let (lab, api) = (Lab::shared(), Lab::shared().api());
     let mut spec = script("node-2", "touch /tmp/alive; exec sleep 1000");
     spec["containers"][0]["readinessProbe"] =
@@ -52,7 +52,7 @@ fn a_pod_is_ready_when_its_probe_says_so_and_restarted_when_it_is_not_alive() {
 }
 
 #[test]
-fn tcp_and_http_probes_ask_from_the_node() {
+fn tcp_and_http_probes_connect_from_the_node() {
     let api = Lab::shared().api();
     let mut spec = server("node-3");
     spec["containers"][0]["ports"] = json!([{"name": "web", "containerPort": 80}]);
@@ -66,22 +66,22 @@ fn tcp_and_http_probes_ask_from_the_node() {
     api.pod("probed-wrong", wrong);
     api.until("probed-wrong", "running", |pod| container(pod)["started"] == true);
     let events: kube::Api<k8s_openapi::api::core::v1::Event> = kube::Api::namespaced(api.client.clone(), "default");
-    let told = || {
+    let has_event = || {
         let list = api.wait(events.list(&kube::api::ListParams::default())).unwrap();
         let mut of_pod = list.iter().filter(|event| event.involved_object.name.as_deref() == Some("probed-wrong"));
         of_pod.any(|event| event.message.as_ref().is_some_and(|text| text.contains("status 404"))).then_some(())
     };
-    until("an event about the probe", PATIENCE, told).unwrap();
+    until("an event about the probe", TIMEOUT, has_event).unwrap();
     assert!(!is_ready(&api.get("probed-wrong").unwrap()));
 }
 
 #[test]
-fn a_container_that_fails_is_started_again_and_its_last_words_are_kept() {
+fn a_failed_container_is_restarted_and_its_log_is_kept() {
     let (lab, api) = (Lab::shared(), Lab::shared().api());
     api.pod("crash", script("node-1", "echo run; exit 3"));
     let pod = api.until("crash", "restarted", |pod| container(pod)["restartCount"].as_u64() >= Some(1));
     assert_eq!(container(&pod)["lastState"]["terminated"]["exitCode"], 3);
-    assert_eq!(said(&lab.run("logs", ["crash", "--previous"])).unwrap(), "run\n");
+    assert_eq!(output(&lab.run("logs", ["crash", "--previous"])).unwrap(), "run\n");
     for (code, phase) in [(0, "Succeeded"), (1, "Failed")] {
         let name = format!("once-{code}");
         let mut spec = script("node-1", &format!("exit {code}"));
@@ -93,7 +93,7 @@ fn a_container_that_fails_is_started_again_and_its_last_words_are_kept() {
 }
 
 #[test]
-fn a_command_that_is_not_there_and_an_image_that_is_not_built_in_say_what_to_do() {
+fn a_missing_command_and_an_unknown_image_have_a_status_that_says_what_to_do() {
     let api = Lab::shared().api();
     let pod = |name: &str, container: Value| {
         api.pod(name, json!({"nodeName": "node-1", "containers": [container]}));
@@ -114,9 +114,9 @@ fn a_command_that_is_not_there_and_an_image_that_is_not_built_in_say_what_to_do(
 }
 
 #[test]
-fn a_deleted_pod_gets_its_time_and_leaves_no_namespace_and_no_address() {
+fn a_deleted_pod_gets_its_grace_period_and_leaves_no_namespace_and_no_address() {
     let (lab, api) = (Lab::shared(), Lab::shared().api());
-    let marker = lab.home().join("nodes/node-2/said-goodbye");
+    let marker = lab.home.node("node-2").join("said-goodbye");
     // The Node's files under the lab's directory are the same inside.
     let mut spec = script("node-2", "trap 'echo bye > /out/said-goodbye; exit 0' TERM; while :; do sleep 0.1; done");
     spec["volumes"] = json!([{"name": "out", "hostPath": {"path": marker.parent()}}]);
@@ -127,12 +127,12 @@ fn a_deleted_pod_gets_its_time_and_leaves_no_namespace_and_no_address() {
     let addresses = || lab.node("node-2", &["ls", "/var/lib/cni/networks/lab"]).unwrap();
     let (here, held) = (namespaces(), addresses());
     assert!(held.contains(&address), "{address} in {held}");
-    // Whoever holds the address is named after its namespace.
+    // The IPAM file of the address contains the container id, which is part of the path of the namespace.
     let holder = lab.node("node-2", &["head", "-n1", &format!("/var/lib/cni/networks/lab/{address}")]).unwrap();
     let holder = holder.trim().to_owned();
     assert!(here.contains(&holder), "{holder} in {here}");
     api.delete("ending");
     assert_eq!(std::fs::read_to_string(marker).unwrap(), "bye\n");
     assert!(!namespaces().contains(&holder) && !addresses().contains(&address));
-    assert!(!lab.home().join("nodes/node-2/pods/default/ending").exists());
+    assert!(!lab.home.pod("node-2", "default", "ending").exists());
 }

@@ -1,4 +1,5 @@
-//! NetworkPolicies with packets: nine Pods in three namespaces on three Nodes, everybody to everybody, beside the documentation.
+//! NetworkPolicies with packets: all connections between nine Pods in three namespaces on three Nodes, compared with the
+//! documentation.
 
 mod outages;
 mod probes;
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use world::World;
 
-/// What is done to a cluster, one after the other; after each, every connection is tried.
+/// Changes of a cluster, applied in order; after each, all connections are tested.
 enum Step {
     /// A policy of this namespace and name is like this from now on.
     Policy(&'static str, &'static str, Value),
@@ -28,7 +29,7 @@ fn namespace(name: &str) -> Value {
     json!({"namespaceSelector": {"matchLabels": {"ns": name}}})
 }
 
-/// Every shape of the API's documentation, what overlaps and what changes.
+/// All forms of policies in the documentation of the API, overlapping policies, and changes of labels.
 fn steps() -> Vec<(&'static str, Step)> {
     let a = json!({"matchLabels": {"pod": "a"}});
     let ingress = |from: Value| json!({"podSelector": a, "ingress": [{"from": from}]});
@@ -113,7 +114,7 @@ fn steps() -> Vec<(&'static str, Step)> {
 }
 
 #[test]
-fn every_connection_is_as_the_documentation_says() {
+fn every_connection_matches_the_documentation() {
     let mut world = World::start();
     let mut allowed = (0, 0);
     for (what, step) in steps() {

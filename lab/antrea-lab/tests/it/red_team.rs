@@ -1,7 +1,7 @@
-//! An attacker in the lab: every attack of the catalogue against victims under allowed traffic, and a table of what came of it.
+//! Attacks in a lab: runs every attack of the catalogue while victims have allowed traffic, and prints a table of the effects.
 //!
 //! `make test` runs the short version. `RED_TEAM=long` (`make red-team`) runs everything, in every mode of traffic, at full size;
-//! `ATTACK=text` only the attacks whose name has it, `MODE=name` only in that mode.
+//! `ATTACK=text` only the attacks with this text in the name, `MODE=name` only in that mode.
 
 mod api_user;
 mod attack;
@@ -20,7 +20,7 @@ use attack::Attack;
 use field::{Field, Mode};
 use table::{HEAD, Row};
 
-/// All attacks, in the order in which they are tried: what may break the lab comes last.
+/// All attacks, in order: those that may break the lab come last.
 const CATALOGUE: &[&[Attack]] = &[
     frames::CATALOGUE,
     tunnels::CATALOGUE,
@@ -40,7 +40,7 @@ fn is_wanted(attack: &Attack) -> bool {
     std::env::var("ATTACK").map_or(true, |text| attack.name.contains(&text))
 }
 
-/// Tries everything in one mode; gives a row for each.
+/// Runs all attacks in one mode. Returns a row for each.
 fn attack(name: &'static str, mode: Mode) -> Vec<Row> {
     let long = is_long();
     let chosen: Vec<(usize, &Attack)> = CATALOGUE
@@ -86,7 +86,7 @@ fn passes(rows: &[Row]) {
 }
 
 #[test]
-fn no_attack_of_the_catalogue_has_success() {
+fn no_attack_of_the_catalogue_has_an_effect() {
     if !is_long() {
         return passes(&attack("red-team", Mode::Encap));
     }

@@ -1,4 +1,4 @@
-//! Services in a lab, with packets: every kind, from everywhere.
+//! Services of every kind in a lab, with packets from every kind of client.
 
 mod churn;
 mod conformance;
@@ -38,18 +38,16 @@ pub(crate) fn labelled_pod(api: &Kube, name: &str, label: &str, spec: &Value) {
     api.apply("v1", "Pod", name, json!({"metadata": {"labels": {"app": label}}, "spec": spec}));
 }
 
-/// The namespace of a Node, or of one of the lab's other places.
+/// The network namespace of a Node or of the underlay.
 pub(crate) fn place(lab: &Lab, name: &str) -> Netns {
     if name.starts_with("node-") {
         let root = lab.root(name);
         return Netns::open(&root.with_file_name("ns").join("net")).unwrap();
     }
-    let text: Value = serde_json::from_slice(&std::fs::read(lab.home().join("lab.json")).unwrap()).unwrap();
-    let found = text["namespaces"].as_array().unwrap().iter().find(|entry| entry[0] == name).unwrap();
-    Netns::open(std::path::Path::new(found[1].as_str().unwrap())).unwrap()
+    lab.underlay(name)
 }
 
-/// Gives a Service the addresses of a load balancer.
+/// Sets the load balancer addresses of a Service.
 pub(crate) fn set_ingress(api: &Kube, name: &str, addresses: &[IpAddr]) {
     let services: Api<Service> = Api::namespaced(api.client.clone(), "default");
     let ingress: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip, "ipMode": "VIP"})).collect();

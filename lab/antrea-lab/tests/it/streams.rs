@@ -1,4 +1,4 @@
-//! Connections between Pods that go on while other things happen, and tell afterwards what they have noticed.
+//! Permanent traffic between Pods, with a report of losses and delays.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -11,7 +11,7 @@ use testkit::Netns;
 
 /// How often something is sent.
 pub(crate) const TICK: Duration = Duration::from_millis(20);
-/// How long an answer may take; what takes longer is lost.
+/// Maximum time of an echo; later ones count as lost.
 const LATE: Duration = Duration::from_secs(3);
 
 /// When each message was sent, and when its echo came.
@@ -118,7 +118,7 @@ impl Stream {
         count()
     }
 
-    /// Ends it. Tells what was noticed: how many messages, which were without an echo, the longest time between two echoes.
+    /// Stops the stream. Returns the number of messages, those without an echo, and the longest time between two echoes.
     pub(crate) fn end(mut self) -> Noticed {
         self.stop.store(true, Ordering::Relaxed);
         let outcome = self.client.take().unwrap().join().unwrap();
@@ -138,7 +138,7 @@ impl Drop for Stream {
     }
 }
 
-/// What a stream has noticed.
+/// The report of a stream.
 #[derive(Debug)]
 pub(crate) struct Noticed {
     pub(crate) what: String,
@@ -149,7 +149,7 @@ pub(crate) struct Noticed {
     pub(crate) outcome: Result<(), String>,
 }
 
-/// Sends a number each tick until it is told to stop, and then waits for the echoes that are under way.
+/// Sends a number each tick until `stop` is set, and then waits for the remaining echoes.
 fn exchange(
     stop: &AtomicBool,
     echoes: &Echoes,

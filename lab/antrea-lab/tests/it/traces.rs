@@ -1,4 +1,4 @@
-//! What Pods leave on a Node while they are there, wherever it can be seen.
+//! Traces of Pods on a Node: flows, ports, addresses, devices and routes.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use testkit::wait::until;
 
-use crate::lab::{Kube, Lab, PATIENCE};
+use crate::lab::{Kube, Lab, TIMEOUT};
 
-/// Where addresses in use are written down in a Node.
+/// Directory of the allocated addresses in a Node.
 const IPAM: &str = "var/lib/cni/networks/antrea";
 
-/// Everything on a Node that belongs to a Pod: its addresses by who says so, and its devices likewise.
+/// Everything on a Node that belongs to a Pod: addresses and devices, by source.
 #[derive(PartialEq, Eq, Debug)]
 struct Traces {
     addresses: Vec<(&'static str, BTreeSet<String>)>,
@@ -55,7 +55,7 @@ impl Traces {
     }
 }
 
-/// The addresses of a Node's Pods, as Kubernetes knows them.
+/// The addresses of a Node's Pods in the Kubernetes API.
 fn addresses(api: &Kube, node: &str) -> BTreeSet<String> {
     let pods: Api<Pod> = Api::all(api.client.clone());
     let list = api.wait(pods.list(&kube::api::ListParams::default())).unwrap();
@@ -76,7 +76,7 @@ pub(crate) fn until_only_pods_have_any(lab: &Lab, api: &Kube, node: &str) {
         last = Some(traces);
         agree.then_some(())
     };
-    let found = until(format_args!("{node} holds what its Pods need, and nothing else"), PATIENCE, agree);
+    let found = until(format_args!("{node} holds what its Pods need, and nothing else"), TIMEOUT, agree);
     found.unwrap_or_else(|error| panic!("{error:#}\n{last:#?}"));
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn set_up(lab: &Lab, node: &str) -> Result<BTreeSet<String>, String> 
     Ok(text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect())
 }
 
-/// Removes all of that while the agent can't see it, and has the agent start anew.
+/// Removes flows, groups, routes and nftables rules while the agent is stopped, and restarts the agent.
 pub(crate) fn start_afresh(lab: &Lab, node: &str) {
     let agent = lab.pid(node, "antrea-agent").unwrap();
     let commands = format!(
@@ -105,5 +105,5 @@ pub(crate) fn start_afresh(lab: &Lab, node: &str) {
     );
     lab.node(node, &["sh", "-c", &commands]).unwrap();
     let another = || lab.pid(node, "antrea-agent").filter(|pid| *pid != agent);
-    until("another agent", PATIENCE, another).unwrap();
+    until("another agent", TIMEOUT, another).unwrap();
 }

@@ -1,10 +1,10 @@
-//! The Nodes' switches end tunnels, lose nothing while routes change, and end tunnels again after a restart.
+//! Tunnels between the Nodes' switches: no loss while routes change, and recovery after a restart of the switch.
 
 use std::time::Duration;
 
 use testkit::wait::until;
 
-use crate::lab::{Lab, PATIENCE};
+use crate::lab::{Lab, TIMEOUT};
 
 /// Connects a bridge on each of two Nodes by a tunnel, as a network would.
 fn connect(lab: &Lab, kind: &str, number: u8, nodes: [(&str, &str); 2]) {
@@ -21,7 +21,7 @@ fn connect(lab: &Lab, kind: &str, number: u8, nodes: [(&str, &str); 2]) {
 }
 
 #[test]
-fn tunnels_of_every_kind_reach_the_other_node_and_come_back_after_a_restart_of_the_switch() {
+fn tunnels_of_every_protocol_work_and_recover_after_a_restart_of_the_switch() {
     let lab = &Lab::start("tunnels", 3);
     // Two in a subnet, and one behind the router.
     let [first, near, far] = [("node-1", "192.168.1.11"), ("node-2", "192.168.1.12"), ("node-3", "192.168.2.13")];
@@ -34,13 +34,13 @@ fn tunnels_of_every_kind_reach_the_other_node_and_come_back_after_a_restart_of_t
     };
     let all = [("node-1", 1), ("node-1", 2), ("node-2", 3)];
     for (from, number) in all {
-        until(format_args!("an answer through tunnel {number}"), PATIENCE, || ping(from, number)).unwrap();
+        until(format_args!("an answer through tunnel {number}"), TIMEOUT, || ping(from, number)).unwrap();
     }
     // On the wire it is encapsulated, and the kernel of the other Node does not complain to the sender.
     let seen = std::thread::scope(|scope| {
         let capture = ["timeout", "10", "tcpdump", "-lni", "br-a", "-c", "6", "udp port 6081 or icmp"];
         let wire = scope.spawn(move || lab.node("fabric", &capture).unwrap());
-        until("six packets on the wire", PATIENCE, || {
+        until("six packets on the wire", TIMEOUT, || {
             ping("node-1", 1);
             wire.is_finished().then_some(())
         })
@@ -63,7 +63,7 @@ fn tunnels_of_every_kind_reach_the_other_node_and_come_back_after_a_restart_of_t
     let before = lab.node("node-1", &["pidof", "ovs-vswitchd"]).unwrap();
     lab.node("node-1", &["kill", "-KILL", before.trim()]).unwrap();
     let restarted = || lab.node("node-1", &["pidof", "ovs-vswitchd"]).ok().filter(|now| *now != before);
-    until("a new ovs-vswitchd", PATIENCE, restarted).unwrap();
+    until("a new ovs-vswitchd", TIMEOUT, restarted).unwrap();
     for (from, number) in all {
         let back =
             until(format_args!("tunnel {number} after the restart"), Duration::from_secs(20), || ping(from, number));

@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 use super::{Claim, family};
 use crate::core::Core;
 use crate::failure::{Failure, FieldError};
+use crate::objects::{Service, ServiceSpec, read};
 use crate::resources::Resource;
-use crate::value::{at, items, items_mut, remove, set, text};
+use crate::value::{at, items_mut, remove, set};
 
 /// The addresses and ports of a Service.
 pub(super) fn held(service: &Value) -> (Vec<IpAddr>, Vec<u16>) {
-    let addresses = items(service, "spec.clusterIPs").iter().filter_map(|ip| ip.as_str()?.parse().ok()).collect();
-    let port = |value: &Value| value.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
-    let ports = items(service, "spec.ports").iter().filter_map(|value| port(at(value, "nodePort")));
-    let health = port(at(service, "spec.healthCheckNodePort"));
-    (addresses, ports.chain(health).collect())
+    let Service { spec, .. } = read(service);
+    let addresses = spec.cluster_ips.iter().filter_map(|ip| ip.parse().ok()).collect();
+    let ports = spec.ports.iter().map(|port| port.node_port).chain([spec.health_check_node_port]);
+    (addresses, ports.filter_map(|port| u16::try_from(port).ok().filter(|port| *port != 0)).collect())
 }
 
 impl Core {
@@ -40,7 +40,8 @@ impl Core {
             self.ports(object, &old_ports, &mut claim, &mut errors);
         }
         if !errors.is_empty() {
-            return Err(Failure::invalid(&resource.group, &resource.kind, text(object, "metadata.name"), &errors));
+            let Service { metadata, .. } = read(object);
+            return Err(Failure::invalid(&resource.group, &resource.kind, &metadata.name, &errors));
         }
         let (addresses, ports) = held(object);
         claim.surplus.0 = old_addresses.into_iter().filter(|address| !addresses.contains(address)).collect();
@@ -60,27 +61,25 @@ impl Core {
     }
 
     fn addresses(&self, object: &mut Value, old: &[IpAddr], claim: &mut Claim<'_>, errors: &mut Vec<FieldError>) {
-        if text(object, "spec.type") == "ExternalName" {
+        let Service { spec, .. } = read(object);
+        if spec.kind == "ExternalName" {
             for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
                 remove(object, &format!("spec.{key}"));
             }
             return;
         }
         let available = self.allocator.families();
-        let one = text(object, "spec.clusterIP").to_owned();
-        let mut given: Vec<String> =
-            items(object, "spec.clusterIPs").iter().filter_map(Value::as_str).map(str::to_owned).collect();
-        if given.is_empty() && !one.is_empty() {
-            given.push(one);
+        let ServiceSpec { cluster_ip, cluster_ips: mut given, mut ip_family_policy, ip_families: mut families, .. } =
+            spec;
+        if given.is_empty() && !cluster_ip.is_empty() {
+            given.push(cluster_ip);
         }
         let headless = given.first().is_some_and(|first| first == "None");
-        let selects = at(object, "spec.selector").as_object().is_some_and(|selector| !selector.is_empty());
-        let mut policy = text(object, "spec.ipFamilyPolicy").to_owned();
-        let mut families: Vec<String> =
-            items(object, "spec.ipFamilies").iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let selects = !spec.selector.is_empty();
+        let policy = &mut ip_family_policy;
         if policy.is_empty() {
             let any = headless && !selects && families.is_empty();
-            policy = if any { "RequireDualStack" } else { "SingleStack" }.to_owned();
+            *policy = if any { "RequireDualStack" } else { "SingleStack" }.to_owned();
         }
         for (count, what) in [(given.len(), "cluster IPs"), (families.len(), "IP families")] {
             if policy == "SingleStack" && count > 1 {
@@ -118,7 +117,7 @@ impl Core {
             let second = all.into_iter().find(|family| !families.iter().any(|have| have == family));
             families.extend(second.map(str::to_owned));
         }
-        set(object, "spec.ipFamilyPolicy", policy);
+        set(object, "spec.ipFamilyPolicy", policy.as_str());
         set(object, "spec.ipFamilies", families.clone());
         if headless {
             set(object, "spec.clusterIP", "None");
@@ -154,10 +153,10 @@ impl Core {
     }
 
     fn ports(&self, object: &mut Value, old: &[u16], claim: &mut Claim<'_>, errors: &mut Vec<FieldError>) {
-        let kind = text(object, "spec.type").to_owned();
-        let needs =
-            kind == "NodePort" || (kind == "LoadBalancer" && at(object, "spec.allocateLoadBalancerNodePorts") != false);
-        let local = kind == "LoadBalancer" && text(object, "spec.externalTrafficPolicy") == "Local";
+        let Service { spec, .. } = read(object);
+        let balanced = spec.kind == "LoadBalancer";
+        let needs = spec.kind == "NodePort" || (balanced && spec.allocate_load_balancer_node_ports != Some(false));
+        let local = balanced && spec.external_traffic_policy == "Local";
         let mut mine = old.to_vec();
         let mut take = |wanted: &Value, field: String, mine: &mut Vec<u16>, errors: &mut Vec<FieldError>| {
             let number = wanted.as_u64().and_then(|port| u16::try_from(port).ok()).unwrap_or(0);
@@ -178,7 +177,7 @@ impl Core {
         for (index, port) in items_mut(object, "spec.ports").iter_mut().enumerate() {
             let wanted = at(port, "nodePort").clone();
             let given = wanted.as_u64().unwrap_or(0) != 0;
-            if needs || (given && kind == "LoadBalancer") {
+            if needs || (given && balanced) {
                 if let Some(number) = take(&wanted, format!("spec.ports[{index}].nodePort"), &mut mine, errors) {
                     set(port, "nodePort", number);
                 }

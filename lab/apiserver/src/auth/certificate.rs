@@ -16,23 +16,21 @@ pub(crate) const FRONT_PROXY: &str = "front-proxy";
 
 /// A certificate and its key, as PEM.
 #[derive(Clone, Debug)]
-pub struct Identity {
-    /// The certificate in PEM.
-    pub certificate: String,
-    /// The private key in PEM.
-    pub key: String,
+pub(crate) struct Identity {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
 }
 
 /// The CA that signs the certificates of a server and of its clients.
-pub struct Authority {
+pub(crate) struct Authority {
     /// The CA certificate in PEM.
-    pub pem: String,
+    pub(crate) pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
     /// Reads the CA from a directory, or creates one and writes it there.
-    pub fn load(directory: Option<&Path>) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+    pub(crate) fn load(directory: Option<&Path>) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let files = directory.map(|directory| (directory.join("ca.crt"), directory.join("ca.key")));
         if let Some((certificate, key)) =
             files.as_ref().filter(|(certificate, key)| certificate.exists() && key.exists())
@@ -51,14 +49,14 @@ impl Authority {
     }
 
     /// Issues a certificate for a server with these names and addresses.
-    pub fn server(&self, names: &[String]) -> Result<Identity, rcgen::Error> {
+    pub(crate) fn server(&self, names: &[String]) -> Result<Identity, rcgen::Error> {
         let mut parameters = CertificateParams::new(names.to_vec())?;
         parameters.distinguished_name = name("kube-apiserver", None);
         self.sign(parameters, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
     /// Issues a certificate for a user, with one group at most (a name has one organization).
-    pub fn client(&self, user: &str, group: Option<&str>) -> Result<Identity, rcgen::Error> {
+    pub(crate) fn client(&self, user: &str, group: Option<&str>) -> Result<Identity, rcgen::Error> {
         let mut parameters = CertificateParams::new(Vec::<String>::new())?;
         parameters.distinguished_name = name(user, group);
         parameters.subject_alt_names = Vec::<SanType>::new();
@@ -66,7 +64,7 @@ impl Authority {
     }
 
     /// A kubeconfig for the API at `url`, with a certificate for a user, with one group at most.
-    pub fn kubeconfig(&self, url: &str, user: &str, group: Option<&str>) -> Result<String, rcgen::Error> {
+    pub(crate) fn kubeconfig(&self, url: &str, user: &str, group: Option<&str>) -> Result<String, rcgen::Error> {
         let Identity { certificate, key } = self.client(user, group)?;
         let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
         let (ca, certificate, key) = (encode(&self.pem), encode(&certificate), encode(&key));

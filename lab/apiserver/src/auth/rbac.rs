@@ -2,17 +2,18 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde_json::Value;
+use serde::Deserialize;
 
 use super::User;
 use crate::core::Core;
-use crate::value::{at, items, text};
+use crate::objects::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, Subject};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 const PLURALS: [&str; 4] = ["clusterrolebindings", "clusterroles", "rolebindings", "roles"];
 
 /// The attributes of a request that roles decide about.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
 pub(crate) struct Access {
     pub(crate) verb: String,
     pub(crate) group: String,
@@ -29,8 +30,8 @@ struct Grant {
     binding: String,
     /// Empty for cluster-wide rules.
     namespace: String,
-    subjects: Vec<Value>,
-    rules: Arc<Vec<Value>>,
+    subjects: Vec<Subject>,
+    rules: Vec<PolicyRule>,
 }
 
 /// The rules of all bindings, read again when roles or bindings change.
@@ -50,16 +51,13 @@ impl Rbac {
             let here = grant.namespace.is_empty() || grant.namespace == access.namespace;
             let subject = grant.subjects.iter().find(|subject| here && is(subject, &grant.namespace, user))?;
             grant.rules.iter().find(|rule| permits(rule, access))?;
-            let name = match text(subject, "namespace") {
-                "" => text(subject, "name").to_owned(),
-                namespace => format!("{}/{namespace}", text(subject, "name")),
-            };
-            Some(format!("{} {} {name:?}", grant.binding, text(subject, "kind")))
+            let name = qualified(&subject.name, &subject.namespace);
+            Some(format!("{} {} {name:?}", grant.binding, subject.kind))
         })
     }
 
     /// The rules that a user has in a namespace.
-    pub(crate) fn rules(&self, core: &Core, user: &User, namespace: &str) -> Vec<Value> {
+    pub(crate) fn rules(&self, core: &Core, user: &User, namespace: &str) -> Vec<PolicyRule> {
         let grants = self.grants(core);
         let mine = grants.iter().filter(|grant| {
             (grant.namespace.is_empty() || grant.namespace == namespace)
@@ -80,56 +78,47 @@ impl Rbac {
 }
 
 fn read(core: &Core) -> Vec<Grant> {
-    let mut grants = Vec::new();
-    for plural in ["clusterrolebindings", "rolebindings"] {
-        for binding in core.all(GROUP, plural, "") {
-            let (namespace, name) = (text(&binding, "metadata.namespace"), text(&binding, "roleRef.name"));
-            let role = match text(&binding, "roleRef.kind") {
-                "Role" => core.find(GROUP, "roles", namespace, name),
-                _ => core.find(GROUP, "clusterroles", "", name),
-            };
-            let Some(role) = role else { continue };
-            let kind = text(&binding, "kind");
-            let of = match namespace {
-                "" => text(&binding, "metadata.name").to_owned(),
-                namespace => format!("{}/{namespace}", text(&binding, "metadata.name")),
-            };
-            let why = format!("RBAC: allowed by {kind} {of:?} of {} {name:?} to", text(&binding, "roleRef.kind"));
-            grants.push(Grant {
-                binding: why,
-                namespace: namespace.to_owned(),
-                subjects: items(&binding, "subjects").to_vec(),
-                rules: Arc::new(items(&role, "rules").to_vec()),
-            });
-        }
-    }
-    grants
+    let cluster_wide = core.read_all::<ClusterRoleBinding>().into_iter().map(|ClusterRoleBinding(binding)| binding);
+    cluster_wide.chain(core.read_all::<RoleBinding>()).filter_map(|binding| grant(core, binding)).collect()
 }
 
-fn is(subject: &Value, namespace: &str, user: &User) -> bool {
-    let name = text(subject, "name");
-    match text(subject, "kind") {
-        "User" => name == user.name,
-        "Group" => user.groups.iter().any(|group| group == name),
+fn grant(core: &Core, binding: RoleBinding) -> Option<Grant> {
+    let (of, role) = (&binding.metadata, &binding.role_ref);
+    let Role { rules } = match role.kind.as_str() {
+        "Role" => core.read(&of.namespace, &role.name)?,
+        _ => core.read::<ClusterRole>("", &role.name)?.0,
+    };
+    let name = qualified(&of.name, &of.namespace);
+    let why = format!("RBAC: allowed by {} {name:?} of {} {:?} to", binding.kind, role.kind, role.name);
+    Some(Grant { binding: why, namespace: binding.metadata.namespace, subjects: binding.subjects, rules })
+}
+
+fn qualified(name: &str, namespace: &str) -> String {
+    if namespace.is_empty() { name.to_owned() } else { format!("{name}/{namespace}") }
+}
+
+fn is(subject: &Subject, namespace: &str, user: &User) -> bool {
+    let name = &subject.name;
+    match subject.kind.as_str() {
+        "User" => *name == user.name,
+        "Group" => user.groups.contains(name),
         "ServiceAccount" => {
-            let of = if text(subject, "namespace").is_empty() { namespace } else { text(subject, "namespace") };
+            let of = if subject.namespace.is_empty() { namespace } else { &subject.namespace };
             user.name == format!("system:serviceaccount:{of}:{name}")
         }
         _ => false,
     }
 }
 
-fn permits(rule: &Value, access: &Access) -> bool {
-    let any = |list: &str, wanted: &str| items(rule, list).iter().any(|item| item == "*" || item == wanted);
-    if !any("verbs", &access.verb) {
+fn permits(rule: &PolicyRule, access: &Access) -> bool {
+    let any = |list: &[String], wanted: &str| list.iter().any(|item| item == "*" || item == wanted);
+    if !any(&rule.verbs, &access.verb) {
         return false;
     }
     if !access.path.is_empty() {
-        return items(rule, "nonResourceURLs").iter().filter_map(Value::as_str).any(|pattern| {
-            match pattern.strip_suffix('*') {
-                Some(prefix) => access.path.starts_with(prefix),
-                None => pattern == access.path,
-            }
+        return rule.non_resource_urls.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(prefix) => access.path.starts_with(prefix),
+            None => *pattern == access.path,
         });
     }
     let resource = if access.subresource.is_empty() {
@@ -138,35 +127,9 @@ fn permits(rule: &Value, access: &Access) -> bool {
         format!("{}/{}", access.resource, access.subresource)
     };
     let any_of_sub = format!("*/{}", access.subresource);
-    let names = items(rule, "resourceNames");
-    any("apiGroups", &access.group)
-        && (any("resources", &resource)
-            || (!access.subresource.is_empty() && items(rule, "resources").iter().any(|item| *item == any_of_sub)))
-        && (names.is_empty() || names.iter().any(|name| *name == access.name))
-}
-
-impl Access {
-    /// The attributes in the spec of an access review.
-    pub(super) fn of_review(spec: &Value) -> Self {
-        let path = at(spec, "nonResourceAttributes");
-        if !path.is_null() {
-            return Self {
-                verb: text(path, "verb").to_owned(),
-                path: text(path, "path").to_owned(),
-                ..Self::default()
-            };
-        }
-        let of = |key: &str| text(at(spec, "resourceAttributes"), key).to_owned();
-        Self {
-            verb: of("verb"),
-            group: of("group"),
-            resource: of("resource"),
-            subresource: of("subresource"),
-            namespace: of("namespace"),
-            name: of("name"),
-            path: String::new(),
-        }
-    }
+    any(&rule.api_groups, &access.group)
+        && (any(&rule.resources, &resource) || (!access.subresource.is_empty() && rule.resources.contains(&any_of_sub)))
+        && (rule.resource_names.is_empty() || rule.resource_names.contains(&access.name))
 }
 
 #[cfg(test)]
@@ -174,6 +137,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::objects::read;
 
     fn access(verb: &str, resource: &str, subresource: &str, name: &str) -> Access {
         let own = str::to_owned;
@@ -188,13 +152,15 @@ mod tests {
 
     #[test]
     fn a_rule_permits_only_what_it_names() {
-        let rule = json!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "*/scale"], "resourceNames": ["a"]});
+        let rule = read(&json!({
+            "verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "*/scale"], "resourceNames": ["a"],
+        }));
         assert!(permits(&rule, &access("get", "pods", "", "a")));
         assert!(permits(&rule, &access("get", "x", "scale", "a")));
         assert!(!permits(&rule, &access("get", "pods", "", "b")));
         assert!(!permits(&rule, &access("get", "pods", "status", "a")));
         assert!(!permits(&rule, &access("delete", "pods", "", "a")));
-        let paths = json!({"verbs": ["get"], "nonResourceURLs": ["/healthz", "/api/*"]});
+        let paths = read(&json!({"verbs": ["get"], "nonResourceURLs": ["/healthz", "/api/*"]}));
         let path = |path: &str| Access { verb: "get".into(), path: path.into(), ..Access::default() };
         assert!(
             permits(&paths, &path("/api/v1"))

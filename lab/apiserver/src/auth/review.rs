@@ -1,11 +1,41 @@
 //! TokenReviews and access reviews.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Access, Rbac, User};
 use crate::core::Core;
 use crate::failure::{Failure, FieldError};
-use crate::value::{at, items, set, text};
+use crate::objects::{PolicyRule, nullable, read};
+use crate::value::{at, default_to, set};
+
+/// The spec of a review of any kind.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    token: String,
+    #[serde(deserialize_with = "nullable")]
+    audiences: Vec<String>,
+    namespace: String,
+    user: String,
+    uid: String,
+    #[serde(deserialize_with = "nullable")]
+    groups: Vec<String>,
+    resource_attributes: Option<Access>,
+    non_resource_attributes: Option<Access>,
+}
+
+impl Spec {
+    fn access(&self) -> Access {
+        match (&self.non_resource_attributes, &self.resource_attributes) {
+            (Some(Access { verb, path, .. }), _) => {
+                Access { verb: verb.clone(), path: path.clone(), ..Access::default() }
+            }
+            (None, Some(access)) => Access { path: String::new(), ..access.clone() },
+            (None, None) => Access::default(),
+        }
+    }
+}
 
 /// Answers a review with the same object and its status.
 pub(crate) fn answer(
@@ -19,38 +49,30 @@ pub(crate) fn answer(
     let group = if matches!(kind, "TokenReview" | "SelfSubjectReview") { "authentication" } else { "authorization" };
     set(&mut review, "kind", kind);
     set(&mut review, "apiVersion", format!("{group}.k8s.io/v1"));
-    if at(&review, "metadata").is_null() {
-        set(&mut review, "metadata", json!({}));
-    }
+    default_to(&mut review, "metadata", json!({}));
+    let spec: Spec = review.get("spec").map(read).unwrap_or_default();
     if kind.ends_with("AccessReview") {
-        check_spec(kind, at(&review, "spec"))?;
+        check_spec(kind, &spec, &review)?;
     }
     let status = match kind {
-        "TokenReview" if text(&review, "spec.token").is_empty() => {
+        "TokenReview" if spec.token.is_empty() => {
             return Err(Failure::bad_request("token is required for TokenReview in authentication"));
         }
-        "TokenReview" => token(core, &review),
+        "TokenReview" => token(core, &spec),
         "SelfSubjectReview" => {
             set(&mut review, "metadata.creationTimestamp", crate::moment::now());
             json!({"userInfo": asker.to_json()})
         }
-        "SelfSubjectAccessReview" => access(core, rbac, asker, &Access::of_review(at(&review, "spec"))),
+        "SelfSubjectAccessReview" => access(core, rbac, asker, &spec.access()),
         "SelfSubjectRulesReview" => {
-            let rules = rules(&rbac.rules(core, asker, text(&review, "spec.namespace")));
+            let rules = rules(rbac.rules(core, asker, &spec.namespace));
             // The answer does not contain the token.
             set(&mut review, "spec", json!({}));
             rules
         }
         _ => {
-            let spec = at(&review, "spec");
-            let groups = items(spec, "groups").iter().filter_map(Value::as_str).map(str::to_owned).collect();
-            let user = User {
-                name: text(spec, "user").to_owned(),
-                uid: text(spec, "uid").to_owned(),
-                groups,
-                extra: Value::Null,
-            };
-            let mut wanted = Access::of_review(spec);
+            let mut wanted = spec.access();
+            let user = User { name: spec.user, uid: spec.uid, groups: spec.groups, extra: Value::Null };
             if kind == "LocalSubjectAccessReview" {
                 if wanted.namespace != namespace {
                     let why = format!("spec.resourceAttributes.namespace must match namespace: {namespace}");
@@ -66,22 +88,22 @@ pub(crate) fn answer(
 }
 
 /// An access review needs a subject, and attributes of exactly one kind.
-fn check_spec(kind: &str, spec: &Value) -> Result<(), Failure> {
+fn check_spec(kind: &str, spec: &Spec, review: &Value) -> Result<(), Failure> {
     let mut errors = Vec::new();
-    if at(spec, "resourceAttributes").is_null() == at(spec, "nonResourceAttributes").is_null() {
+    if spec.resource_attributes.is_some() == spec.non_resource_attributes.is_some() {
         let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-        errors.push(FieldError::invalid("spec.resourceAttributes", at(spec, "resourceAttributes"), why));
+        errors.push(FieldError::invalid("spec.resourceAttributes", at(review, "spec.resourceAttributes"), why));
     }
-    if !kind.starts_with("Self") && text(spec, "user").is_empty() && items(spec, "groups").is_empty() {
+    if !kind.starts_with("Self") && spec.user.is_empty() && spec.groups.is_empty() {
         let why = "at least one of user or group must be specified";
         errors.push(FieldError::invalid("spec.user", &json!(""), why));
     }
     if errors.is_empty() { Ok(()) } else { Err(Failure::invalid("authorization.k8s.io", "", "", &errors)) }
 }
 
-fn token(core: &Core, review: &Value) -> Value {
-    let audiences: Vec<_> = items(review, "spec.audiences").iter().filter_map(Value::as_str).collect();
-    match core.authenticate_token(text(review, "spec.token"), &audiences) {
+fn token(core: &Core, spec: &Spec) -> Value {
+    let audiences: Vec<_> = spec.audiences.iter().map(String::as_str).collect();
+    match core.authenticate_token(&spec.token, &audiences) {
         Ok((user, audiences)) => json!({"authenticated": true, "user": user.to_json(), "audiences": audiences}),
         Err(why) => json!({"user": {}, "error": why}),
     }
@@ -95,9 +117,7 @@ fn access(core: &Core, rbac: &Rbac, user: &User, access: &Access) -> Value {
     }
 }
 
-fn rules(rules: &[Value]) -> Value {
-    let paths = |rule: &&Value| !items(rule, "nonResourceURLs").is_empty();
-    let resources: Vec<_> = rules.iter().filter(|rule| !paths(rule)).collect();
-    let others: Vec<_> = rules.iter().filter(paths).collect();
+fn rules(rules: Vec<PolicyRule>) -> Value {
+    let (others, resources): (Vec<_>, Vec<_>) = rules.into_iter().partition(|rule| !rule.non_resource_urls.is_empty());
     json!({"resourceRules": resources, "nonResourceRules": others, "incomplete": false})
 }

@@ -10,13 +10,15 @@ use aws_lc_rs::signature::{
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::User;
 use crate::core::Core;
 use crate::failure::{Failure, FieldError, Of};
 use crate::moment;
-use crate::value::{at, default_to, items, set, text};
+use crate::objects::{Metadata, Node, Object, Pod, read};
+use crate::value::{default_to, set};
 
 /// The default audience of tokens.
 pub(crate) const AUDIENCE: &str = "https://kubernetes.default.svc";
@@ -70,17 +72,17 @@ impl Signer {
         URL_SAFE_NO_PAD.encode(digest.as_ref())
     }
 
-    fn sign(&self, claims: &Value) -> Result<String, Failure> {
+    fn sign(&self, claims: &Claims) -> Result<String, Failure> {
         let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
         let head = json!({"alg": "ES256", "kid": self.id()}).to_string();
-        let text = format!("{}.{}", encode(head.as_bytes()), encode(claims.to_string().as_bytes()));
+        let text = format!("{}.{}", encode(head.as_bytes()), encode(json!(claims).to_string().as_bytes()));
         let signature = self.key.sign(&SystemRandom::new(), text.as_bytes());
         let signature = signature.map_err(|_| Failure::internal("a token could not be signed"))?;
         Ok(format!("{text}.{}", encode(signature.as_ref())))
     }
 
     /// The claims of a token that this server signed.
-    fn verify(&self, token: &str) -> Option<Value> {
+    fn verify(&self, token: &str) -> Option<Claims> {
         let (text, signature) = token.rsplit_once('.')?;
         let (_, claims) = text.split_once('.')?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
@@ -90,87 +92,159 @@ impl Signer {
     }
 }
 
+/// The claims of a token, as far as Kubernetes uses them.
+#[derive(Deserialize, Serialize)]
+struct Claims {
+    #[serde(default)]
+    aud: Vec<String>,
+    iss: String,
+    iat: u64,
+    nbf: u64,
+    exp: u64,
+    jti: String,
+    sub: String,
+    #[serde(rename = "kubernetes.io")]
+    bound: Bound,
+}
+
+/// The ServiceAccount of a token, and the objects that it is bound to.
+#[derive(Deserialize, Serialize)]
+struct Bound {
+    namespace: String,
+    serviceaccount: Holder,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pod: Option<Holder>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    secret: Option<Holder>,
+    /// For the token of a Pod, the Node of the Pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<Holder>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct Holder {
+    name: String,
+    uid: String,
+}
+
+impl Holder {
+    fn of(metadata: &Metadata) -> Self {
+        Self { name: metadata.name.clone(), uid: metadata.uid.clone() }
+    }
+
+    fn is(&self, metadata: &Metadata) -> bool {
+        self.uid == metadata.uid
+    }
+}
+
+/// The spec of a TokenRequest.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct TokenRequestSpec {
+    audiences: Option<Vec<String>>,
+    expiration_seconds: Option<i64>,
+    bound_object_ref: Option<BoundObjectReference>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct BoundObjectReference {
+    api_version: String,
+    kind: String,
+    name: String,
+    uid: String,
+}
+
+/// Validity of a token in seconds, unless the request has another one.
+const DEFAULT_SECONDS: i64 = 3600;
+const MIN_SECONDS: i64 = 600;
+
 impl Core {
     /// Answers a TokenRequest for a ServiceAccount.
-    pub(crate) fn token_request(&self, account: &Value, mut request: Value) -> Result<Value, Failure> {
-        let seconds = at(&request, "spec.expirationSeconds");
-        if seconds.as_i64().is_some_and(|seconds| seconds < 600) {
+    pub(crate) fn token_request(&self, account: &Metadata, mut request: Value) -> Result<Value, Failure> {
+        let spec: TokenRequestSpec = request.get("spec").map(read).unwrap_or_default();
+        let seconds = spec.expiration_seconds.unwrap_or(DEFAULT_SECONDS);
+        if seconds < MIN_SECONDS {
             let why = "may not specify a duration less than 10 minutes";
-            let errors = [FieldError::invalid("spec.expirationSeconds", seconds, why)];
+            let errors = [FieldError::invalid("spec.expirationSeconds", &json!(seconds), why)];
             return Err(Failure::invalid("authentication.k8s.io", "TokenRequest", "", &errors));
         }
-        let (token, until) = self.token(account, &request)?;
+        let (token, until) = self.token(account, &spec)?;
         let metadata = json!({
-            "name": at(account, "metadata.name"), "namespace": at(account, "metadata.namespace"), "uid": at(account, "metadata.uid"),
-            "creationTimestamp": moment::now(),
+            "name": account.name, "namespace": account.namespace, "uid": account.uid, "creationTimestamp": moment::now(),
         });
         set(&mut request, "kind", "TokenRequest");
         set(&mut request, "apiVersion", "authentication.k8s.io/v1");
         set(&mut request, "metadata", metadata);
-        if items(&request, "spec.audiences").is_empty() {
-            set(&mut request, "spec.audiences", json!([AUDIENCE]));
-        }
-        default_to(&mut request, "spec.expirationSeconds", 3600);
+        set(&mut request, "spec.audiences", json!(spec.audiences()));
+        set(&mut request, "spec.expirationSeconds", seconds);
         default_to(&mut request, "spec.boundObjectRef", Value::Null);
         set(&mut request, "status", json!({"token": token, "expirationTimestamp": until}));
         Ok(request)
     }
 
-    /// A token for a ServiceAccount, by the spec of a TokenRequest, and its expiration.
-    pub(crate) fn token(&self, account: &Value, request: &Value) -> Result<(String, String), Failure> {
-        let (namespace, name) = (text(account, "metadata.namespace"), text(account, "metadata.name"));
+    /// A token for a ServiceAccount, and its expiration.
+    pub(crate) fn token(&self, account: &Metadata, spec: &TokenRequestSpec) -> Result<(String, String), Failure> {
+        let Metadata { namespace, name, .. } = account;
         let now = moment::since_epoch().as_secs();
-        let seconds = at(request, "spec.expirationSeconds").as_u64().unwrap_or(3600);
-        let audiences = match items(request, "spec.audiences") {
-            [] => vec![json!(AUDIENCE)],
-            audiences => audiences.to_vec(),
+        let seconds = u64::try_from(spec.expiration_seconds.unwrap_or(DEFAULT_SECONDS)).unwrap_or_default();
+        let mut bound = Bound {
+            namespace: namespace.clone(),
+            serviceaccount: Holder::of(account),
+            pod: None,
+            secret: None,
+            node: None,
         };
-        let mut claims = json!({
-            "aud": audiences, "iss": AUDIENCE, "iat": now, "nbf": now, "exp": now + seconds, "jti": moment::uid(),
-            "sub": format!("system:serviceaccount:{namespace}:{name}"),
-            "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": name, "uid": at(account, "metadata.uid")}},
-        });
-        let bound = at(request, "spec.boundObjectRef");
-        if let Some((claim, holder)) = self.holder(namespace, bound)?
-            && let Some(claims) = claims.get_mut("kubernetes.io")
-        {
-            // Clients that see a Pod's token may need the Pod's Node.
-            if let Some(node) = holder.get("node").cloned() {
-                set(claims, "node", node);
-            }
-            set(claims, claim, json!({"name": at(&holder, "name"), "uid": at(&holder, "uid")}));
+        if let Some(reference) = &spec.bound_object_ref {
+            self.bind(&mut bound, reference)?;
         }
+        let claims = Claims {
+            aud: spec.audiences(),
+            iss: AUDIENCE.to_owned(),
+            iat: now,
+            nbf: now,
+            exp: now + seconds,
+            jti: moment::uid(),
+            sub: format!("system:serviceaccount:{namespace}:{name}"),
+            bound,
+        };
         Ok((self.signer.sign(&claims)?, moment::rfc3339(now + seconds)))
     }
 
-    /// The object that a token is bound to.
-    fn holder(&self, namespace: &str, bound: &Value) -> Result<Option<(&'static str, Value)>, Failure> {
-        let (kind, name, uid) = (text(bound, "kind"), text(bound, "name"), text(bound, "uid"));
-        let (claim, plural, namespace) = match kind {
-            "Pod" => ("pod", "pods", namespace),
-            "Secret" => ("secret", "secrets", namespace),
-            "Node" => ("node", "nodes", ""),
-            "" => return Ok(None),
+    /// Binds a token to an object.
+    fn bind(&self, bound: &mut Bound, reference: &BoundObjectReference) -> Result<(), Failure> {
+        let BoundObjectReference { api_version, kind, name, uid } = reference;
+        let (plural, namespace) = match kind.as_str() {
+            "Pod" => ("pods", bound.namespace.as_str()),
+            "Secret" => ("secrets", bound.namespace.as_str()),
+            "Node" => ("nodes", ""),
+            "" => return Ok(()),
             other => {
-                let why = format!("cannot bind token to object of type {}, Kind={other}", text(bound, "apiVersion"));
+                let why = format!("cannot bind token to object of type {api_version}, Kind={other}");
                 return Err(Failure::bad_request(why));
             }
         };
-        let found = self.get(&*self.builtin("", plural)?, namespace, name)?.value();
-        if !uid.is_empty() && uid != text(&found, "metadata.uid") {
+        let stored = self.get(&*self.builtin("", plural)?, namespace, name)?;
+        let Object { metadata } = stored.read().unwrap_or_default();
+        if !uid.is_empty() && *uid != metadata.uid {
             let why = "the UID in the bound object reference";
             let why = format!(
                 "{why} ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
             );
             return Err(Failure::conflict(Of { group: "", resource: plural }, name, &why));
         }
-        let mut holder = json!({"name": name, "uid": at(&found, "metadata.uid")});
-        if claim == "pod"
-            && let Some(node) = self.find("", "nodes", "", text(&found, "spec.nodeName"))
-        {
-            set(&mut holder, "node", json!({"name": at(&node, "metadata.name"), "uid": at(&node, "metadata.uid")}));
+        let holder = Some(Holder::of(&metadata));
+        match kind.as_str() {
+            "Pod" => {
+                let Pod { spec, .. } = stored.read().unwrap_or_default();
+                // Clients that see a Pod's token may need the Pod's Node.
+                bound.node = self.read::<Node>("", &spec.node_name).map(|node| Holder::of(&node.metadata));
+                bound.pod = holder;
+            }
+            "Secret" => bound.secret = holder,
+            _ => bound.node = holder,
         }
-        Ok(Some((claim, holder)))
+        Ok(())
     }
 
     /// The user of a token and its audiences, if the token is valid and the object that it is bound to exists; or the
@@ -178,51 +252,45 @@ impl Core {
     pub(crate) fn authenticate_token(&self, token: &str, audiences: &[&str]) -> Result<(User, Vec<String>), String> {
         let bad = || "invalid bearer token".to_owned();
         let claims = self.signer.verify(token).ok_or_else(bad)?;
-        let now = moment::since_epoch().as_secs();
-        if at(&claims, "exp").as_u64().is_none_or(|end| end <= now) {
+        if claims.exp <= moment::since_epoch().as_secs() {
             return Err(bad());
         }
-        let good: Vec<_> = items(&claims, "aud").iter().filter_map(Value::as_str).collect();
         let wanted = if audiences.is_empty() { &[AUDIENCE][..] } else { audiences };
-        let both: Vec<_> =
-            good.iter().filter(|audience| wanted.contains(audience)).map(|&one| one.to_owned()).collect();
+        let both: Vec<_> = claims.aud.iter().filter(|audience| wanted.contains(&audience.as_str())).cloned().collect();
         if both.is_empty() {
             let quoted = |all: &[&str]| all.iter().map(|one| format!("{one:?}")).collect::<Vec<_>>().join(" ");
+            let good: Vec<_> = claims.aud.iter().map(String::as_str).collect();
             let (good, wanted) = (quoted(&good), quoted(wanted));
             return Err(format!(
                 "[{}, token audiences [{good}] is invalid for the target audiences [{wanted}]]",
                 bad()
             ));
         }
-        self.bound_to(&claims).map(|user| (user, both)).ok_or_else(bad)
+        self.user_of(&claims).map(|user| (user, both)).ok_or_else(bad)
     }
 
     /// The user of a token, if its ServiceAccount and the bound object exist.
-    fn bound_to(&self, claims: &Value) -> Option<User> {
-        let bound = claims.get("kubernetes.io")?;
-        let (namespace, name) = (text(bound, "namespace"), text(bound, "serviceaccount.name"));
-        let account = self.find("", "serviceaccounts", namespace, name)?;
-        let uid = text(bound, "serviceaccount.uid");
-        if text(&account, "metadata.uid") != uid {
+    fn user_of(&self, claims: &Claims) -> Option<User> {
+        let Bound { namespace, serviceaccount: account, pod, secret, node } = &claims.bound;
+        let exists = |holder: &Holder, plural: &str, namespace: &str| {
+            let stored = self.builtin("", plural).and_then(|resource| self.get(&resource, namespace, &holder.name));
+            stored.ok().and_then(|stored| stored.read::<Object>()).is_some_and(|found| holder.is(&found.metadata))
+        };
+        // A Pod's token expires with the Pod; its Node is only informative.
+        let of_node = node.as_ref().filter(|_| pod.is_none());
+        let valid = exists(account, "serviceaccounts", namespace)
+            && pod.as_ref().is_none_or(|pod| exists(pod, "pods", namespace))
+            && secret.as_ref().is_none_or(|secret| exists(secret, "secrets", namespace))
+            && of_node.is_none_or(|node| exists(node, "nodes", ""));
+        if !valid {
             return None;
         }
-        for (claim, plural, namespace) in
-            [("pod", "pods", namespace), ("secret", "secrets", namespace), ("node", "nodes", "")]
-        {
-            // A Pod's token expires with the Pod; its Node is only informative.
-            if let Some(holder) = bound.get(claim).filter(|_| claim != "node" || bound.get("pod").is_none()) {
-                let stored = self.find("", plural, namespace, text(holder, "name"))?;
-                if text(&stored, "metadata.uid") != text(holder, "uid") {
-                    return None;
-                }
-            }
-        }
-        let mut extra = json!({"authentication.kubernetes.io/credential-id": [format!("JTI={}", text(claims, "jti"))]});
-        for kind in ["node", "pod"] {
-            if let Some(holder) = bound.get(kind) {
+        let mut extra = json!({"authentication.kubernetes.io/credential-id": [format!("JTI={}", claims.jti)]});
+        for (kind, holder) in [("node", node), ("pod", pod)] {
+            if let Some(holder) = holder {
                 let extra = crate::value::object(&mut extra);
-                extra.insert(format!("authentication.kubernetes.io/{kind}-name"), json!([at(holder, "name")]));
-                extra.insert(format!("authentication.kubernetes.io/{kind}-uid"), json!([at(holder, "uid")]));
+                extra.insert(format!("authentication.kubernetes.io/{kind}-name"), json!([holder.name]));
+                extra.insert(format!("authentication.kubernetes.io/{kind}-uid"), json!([holder.uid]));
             }
         }
         let groups = [
@@ -230,7 +298,14 @@ impl Core {
             format!("system:serviceaccounts:{namespace}"),
             "system:authenticated".to_owned(),
         ];
-        let name = format!("system:serviceaccount:{namespace}:{name}");
-        Some(User { name, uid: uid.to_owned(), groups: groups.to_vec(), extra })
+        let name = format!("system:serviceaccount:{namespace}:{}", account.name);
+        Some(User { name, uid: account.uid.clone(), groups: groups.to_vec(), extra })
+    }
+}
+
+impl TokenRequestSpec {
+    fn audiences(&self) -> Vec<String> {
+        let given = self.audiences.clone().filter(|audiences| !audiences.is_empty());
+        given.unwrap_or_else(|| vec![AUDIENCE.to_owned()])
     }
 }

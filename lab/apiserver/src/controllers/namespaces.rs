@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::core::{Core, DeleteOptions, Write};
 use crate::failure::Failure;
-use crate::value::{items, set, text};
+use crate::objects::{Condition, Namespace, Object, read};
+use crate::value::set;
 
 /// Remaining objects in a namespace: their number by resource, and by finalizer.
 #[derive(Default)]
@@ -16,8 +17,8 @@ struct Remaining {
 }
 
 pub(super) fn end(core: &Core, name: &str) -> Result<(), Failure> {
-    let Some(namespace) = core.find("", "namespaces", "", name) else { return Ok(()) };
-    if text(&namespace, "status.phase") != "Terminating" || items(&namespace, "spec.finalizers").is_empty() {
+    let Some(namespace) = core.read::<Namespace>("", name) else { return Ok(()) };
+    if !namespace.is_terminating() || namespace.spec.finalizers.is_empty() {
         return Ok(());
     }
     let left = empty(core, name)?;
@@ -26,7 +27,7 @@ pub(super) fn end(core: &Core, name: &str) -> Result<(), Failure> {
         let write = Write::by("kube-controller-manager").status();
         let written = core.modify(&resource, "", name, &write, true, |old| {
             let mut new = old.clone();
-            set(&mut new, "status.conditions", conditions(old, &left));
+            set(&mut new, "status.conditions", json!(conditions(&read(old), &left)));
             Ok(new)
         });
         return written.map(drop);
@@ -54,8 +55,8 @@ fn empty(core: &Core, namespace: &str) -> Result<Remaining, Failure> {
         group_resources.push(&resource.group_resource);
         let page = core.store.list(&resource.group_resource, &prefix, "", None);
         for (_, stored) in page.map(|page| page.objects).unwrap_or_default() {
-            let object = stored.value();
-            match core.delete(resource, namespace, text(&object, "metadata.name"), &DeleteOptions::default()) {
+            let Object { metadata } = stored.read().unwrap_or_default();
+            match core.delete(resource, namespace, &metadata.name, &DeleteOptions::default()) {
                 Err(failure) if failure.code != 404 => return Err(failure),
                 _ => {}
             }
@@ -63,8 +64,9 @@ fn empty(core: &Core, namespace: &str) -> Result<Remaining, Failure> {
         let page = core.store.list(&resource.group_resource, &prefix, "", None);
         for (_, stored) in page.map(|page| page.objects).unwrap_or_default() {
             *left.resources.entry(format!("{}.{}", resource.plural, resource.group)).or_default() += 1;
-            for finalizer in items(&stored.value(), "metadata.finalizers").iter().filter_map(Value::as_str) {
-                *left.finalizers.entry(finalizer.to_owned()).or_default() += 1;
+            let Object { metadata } = stored.read().unwrap_or_default();
+            for finalizer in metadata.finalizers {
+                *left.finalizers.entry(finalizer).or_default() += 1;
             }
         }
     }
@@ -72,7 +74,7 @@ fn empty(core: &Core, namespace: &str) -> Result<Remaining, Failure> {
 }
 
 /// The conditions of a namespace that is being terminated, in the words of the real server.
-fn conditions(namespace: &Value, left: &Remaining) -> Value {
+fn conditions(namespace: &Namespace, left: &Remaining) -> Vec<Condition> {
     let list = |counts: &BTreeMap<String, usize>, word: &str| {
         let entries: Vec<_> =
             counts.iter().map(|(name, count)| format!("{name} {word} {count} resource instances")).collect();
@@ -99,10 +101,16 @@ fn conditions(namespace: &Value, left: &Remaining) -> Value {
     ];
     let condition = |(kind, (holds, reason, message)): (&str, (bool, &str, &str))| {
         let status = if holds { "True" } else { "False" };
-        let before = items(namespace, "status.conditions").iter().find(|before| text(before, "type") == kind);
-        let since = before.filter(|before| text(before, "status") == status);
-        let since = since.map_or_else(crate::moment::now, |before| text(before, "lastTransitionTime").to_owned());
-        json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since})
+        let before = Condition::find(&namespace.status.conditions, kind).filter(|before| before.status == status);
+        let since = before.and_then(|before| before.last_transition_time.clone());
+        Condition {
+            kind: kind.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            last_transition_time: Some(since.unwrap_or_else(crate::moment::now)),
+            ..Condition::default()
+        }
     };
-    all.map(condition).to_vec().into()
+    all.map(condition).to_vec()
 }

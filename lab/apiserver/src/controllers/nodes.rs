@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, HashSet};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Settings;
+use super::notice::Notice;
 use crate::core::{Core, DeleteOptions, ListOptions, NOT_READY, Write};
 use crate::failure::Failure;
-use crate::value::{items, set, text};
+use crate::objects::{Condition, Node, Object, Taint, read};
+use crate::value::set;
 
 /// Prefix lengths of a Node's ranges, by family.
 const MASKS: (u8, u8) = (24, 64);
@@ -27,16 +29,20 @@ impl Ranges {
         Self { all: all.into_iter().map(|range| (range, 0)).collect(), ..Self::default() }
     }
 
-    pub(super) fn note(&mut self, group_resource: &str, name: &str, node: &Value, gone: bool) {
-        if group_resource != "/nodes" || self.all.is_empty() {
-            return;
+    pub(super) fn note(&mut self, notice: &Notice) {
+        if notice.group_resource == "/nodes" && !self.all.is_empty() {
+            let node = (!notice.deleted).then(|| notice.read());
+            self.note_node(notice.key, &node.unwrap_or_default());
         }
+    }
+
+    /// Notes the ranges of a Node, which has none if it was deleted.
+    fn note_node(&mut self, name: &str, node: &Node) {
         for range in self.by_node.remove(name).unwrap_or_default() {
             self.used.remove(&range);
         }
-        let own: Vec<IpNet> =
-            items(node, "spec.podCIDRs").iter().filter_map(|range| range.as_str()?.parse().ok()).collect();
-        if !gone && !own.is_empty() {
+        let own: Vec<IpNet> = node.spec.pod_cidrs.iter().filter_map(|range| range.parse().ok()).collect();
+        if !own.is_empty() {
             self.used.extend(own.iter().copied());
             self.by_node.insert(name.to_owned(), own);
         }
@@ -85,11 +91,11 @@ fn nth(range: &IpNet, index: usize) -> Option<IpNet> {
 }
 
 pub(super) fn reconcile(core: &Core, name: &str, settings: &Settings, ranges: &mut Ranges) -> Result<(), Failure> {
-    let Some(node) = core.find("", "nodes", "", name) else { return delete_pods(core, name) };
+    let Some(node) = core.read::<Node>("", name) else { return delete_pods(core, name) };
     if settings.ready_nodes {
         ready(core, &node)?;
     }
-    if !settings.pod_cidrs.is_empty() && items(&node, "spec.podCIDRs").is_empty() {
+    if !settings.pod_cidrs.is_empty() && node.spec.pod_cidrs.is_empty() {
         number(core, name, ranges)?;
     }
     Ok(())
@@ -114,17 +120,15 @@ fn number(core: &Core, name: &str, ranges: &mut Ranges) -> Result<(), Failure> {
 }
 
 /// Removes the initial taint of a Node that reports ready.
-fn ready(core: &Core, node: &Value) -> Result<(), Failure> {
-    let tainted = |taint: &Value| text(taint, "key") == NOT_READY && text(taint, "effect") == "NoSchedule";
-    let ready = items(node, "status.conditions")
-        .iter()
-        .any(|found| text(found, "type") == "Ready" && text(found, "status") == "True");
-    if !ready || !items(node, "spec.taints").iter().any(tainted) {
+fn ready(core: &Core, node: &Node) -> Result<(), Failure> {
+    let is_initial = |taint: &Taint| taint.key == NOT_READY && taint.effect == "NoSchedule";
+    if !Condition::is_true(&node.status.conditions, "Ready") || !node.spec.taints.iter().any(is_initial) {
         return Ok(());
     }
-    change(core, text(node, "metadata.name"), |node| {
-        let left: Vec<_> = items(node, "spec.taints").iter().filter(|taint| !tainted(taint)).cloned().collect();
-        set(node, "spec.taints", left);
+    change(core, &node.metadata.name, |value| {
+        let node: Node = read(value);
+        let left: Vec<_> = node.spec.taints.into_iter().filter(|taint| !is_initial(taint)).collect();
+        set(value, "spec.taints", json!(left));
     })
 }
 
@@ -143,13 +147,9 @@ fn change(core: &Core, name: &str, change: impl Fn(&mut Value)) -> Result<(), Fa
 fn delete_pods(core: &Core, name: &str) -> Result<(), Failure> {
     let pods = core.builtin("", "pods")?;
     for pod in core.list(&pods, "", &ListOptions::of_node(name)?)?.objects {
-        let pod = pod.value();
-        let options = DeleteOptions {
-            grace_seconds: Some(0),
-            uid: Some(text(&pod, "metadata.uid").to_owned()),
-            ..DeleteOptions::default()
-        };
-        match core.delete(&pods, text(&pod, "metadata.namespace"), text(&pod, "metadata.name"), &options) {
+        let Object { metadata } = pod.read().unwrap_or_default();
+        let options = DeleteOptions { grace_seconds: Some(0), uid: Some(metadata.uid), ..DeleteOptions::default() };
+        match core.delete(&pods, &metadata.namespace, &metadata.name, &options) {
             // Already deleted, or changed meanwhile.
             Err(failure) if failure.code == 404 || failure.code == 409 => {}
             result => drop(result?),
@@ -160,24 +160,26 @@ fn delete_pods(core: &Core, name: &str) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use crate::objects::NodeSpec;
 
     #[test]
     fn ranges_are_allocated_once_and_released_with_the_node() {
         let mut ranges = Ranges::new(vec!["10.0.0.0/22".parse().unwrap(), "fd00::/48".parse().unwrap()]);
-        let node = |own: &[IpNet]| json!({"spec": {"podCIDRs": own.iter().map(IpNet::to_string).collect::<Vec<_>>()}});
+        let node = |own: &[IpNet]| Node {
+            spec: NodeSpec { pod_cidrs: own.iter().map(IpNet::to_string).collect(), ..NodeSpec::default() },
+            ..Node::default()
+        };
         let taken: Vec<_> = (0..4)
             .map(|index| {
                 let own = ranges.next().unwrap();
-                ranges.note("/nodes", &format!("n{index}"), &node(&own), false);
+                ranges.note_node(&format!("n{index}"), &node(&own));
                 own
             })
             .collect();
         assert_eq!(taken[3], ["10.0.3.0/24".parse().unwrap(), "fd00:0:0:3::/64".parse::<IpNet>().unwrap()]);
         assert_eq!(ranges.next(), None);
-        ranges.note("/nodes", "n1", &node(&taken[1]), true);
+        ranges.note_node("n1", &Node::default());
         assert_eq!(ranges.next().unwrap()[0], taken[1][0]);
     }
 }

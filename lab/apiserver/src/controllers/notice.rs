@@ -2,13 +2,34 @@
 
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::de::DeserializeOwned;
 
-use super::{Known, WorkItem};
+use super::{Known, WorkItem, slices};
 use crate::core::{Core, ListOptions};
-use crate::store::{Change, Compacted};
-use crate::value::{at, items, text};
+use crate::objects::{DaemonSet, Metadata, Namespace, Object};
+use crate::store::{Change, Compacted, Stored};
+
+/// An object that was written or deleted. Only its metadata is read for every kind: there are many Pods, and the controllers
+/// need little of a Pod.
+pub(super) struct Notice<'a> {
+    pub(super) group_resource: &'a str,
+    pub(super) key: &'a str,
+    pub(super) metadata: Metadata,
+    pub(super) deleted: bool,
+    stored: &'a Stored,
+}
+
+impl<'a> Notice<'a> {
+    pub(super) fn new(group_resource: &'a str, key: &'a str, stored: &'a Stored, deleted: bool) -> Self {
+        let metadata = stored.read::<Object>().unwrap_or_default().metadata;
+        Self { group_resource, key, metadata, deleted, stored }
+    }
+
+    /// The object as a kind.
+    pub(super) fn read<T: DeserializeOwned + Default>(&self) -> T {
+        self.stored.read().unwrap_or_default()
+    }
+}
 
 /// Notes the objects that events since a revision may affect. Returns the revision up to which events were read.
 pub(super) fn events(
@@ -19,16 +40,16 @@ pub(super) fn events(
 ) -> Result<u64, Compacted> {
     let (events, now) = core.store.all_since(cursor)?;
     for (group_resource, event) in events {
-        let after = summary(&group_resource, &event.object.bytes);
-        note(core, &group_resource, &event.key, &after, event.change == Change::Deleted, known, todo);
+        let after = Notice::new(&group_resource, &event.key, &event.object, event.change == Change::Deleted);
+        note(core, &after, known, todo);
         if *group_resource == *"/nodes" && event.change == Change::Added {
             note_new_node(core, &event.key, known, todo);
         }
         // Services that selected the Pod by its previous labels are affected too.
         if let Some(before) = event.before.as_ref().filter(|_| *group_resource == *"/pods") {
-            let before = summary(&group_resource, &before.bytes);
-            if at(&before, "metadata.labels") != at(&after, "metadata.labels") {
-                note_affected(core, &group_resource, &before, known, todo);
+            let before = Notice::new(&group_resource, &event.key, before, false);
+            if before.metadata.labels != after.metadata.labels {
+                note_affected(core, &before, known, todo);
             }
         }
     }
@@ -44,100 +65,56 @@ pub(super) fn everything(core: &Core, known: &mut Known, todo: &mut BTreeSet<Wor
     for group_resource in group_resources {
         let page = core.store.list(&group_resource, "", "", None);
         for (key, stored) in page.map(|page| page.objects).unwrap_or_default() {
-            note(core, &group_resource, &key, &summary(&group_resource, &stored.bytes), false, known, todo);
+            note(core, &Notice::new(&group_resource, &key, &stored, false), known, todo);
         }
     }
     now
 }
 
-/// The metadata that owners and selectors depend on.
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct Metadata {
-    name: Value,
-    namespace: Value,
-    uid: Value,
-    labels: Value,
-    owner_references: Value,
-    deletion_timestamp: Value,
-    finalizers: Value,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Summary {
-    metadata: Metadata,
-}
-
-/// An object, reduced to the fields that matter: there are many Pods, and the controllers need little of a Pod.
-fn summary(group_resource: &str, bytes: &[u8]) -> Value {
-    if matches!(group_resource, "/namespaces" | "/nodes" | "/services") {
-        return serde_json::from_slice(bytes).unwrap_or_default();
-    }
-    let Summary { metadata } = serde_json::from_slice(bytes).unwrap_or_default();
-    json!({"metadata": {
-        "name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid, "labels": metadata.labels,
-        "ownerReferences": metadata.owner_references, "deletionTimestamp": metadata.deletion_timestamp,
-        "finalizers": metadata.finalizers,
-    }})
-}
-
-fn note(
-    core: &Core,
-    group_resource: &str,
-    key: &str,
-    object: &Value,
-    gone: bool,
-    known: &mut Known,
-    todo: &mut BTreeSet<WorkItem>,
-) {
-    known.garbage.note(group_resource, key, object, gone, todo);
-    known.ranges.note(group_resource, key, object, gone);
-    known.slices.note(group_resource, key, object, gone);
-    if group_resource == "/namespaces" {
-        if !gone && text(object, "status.phase") == "Terminating" {
-            known.ending.insert(key.to_owned());
+fn note(core: &Core, notice: &Notice, known: &mut Known, todo: &mut BTreeSet<WorkItem>) {
+    known.garbage.note(notice, todo);
+    known.ranges.note(notice);
+    known.slices.note(notice);
+    if notice.group_resource == "/namespaces" {
+        if !notice.deleted && notice.read::<Namespace>().is_terminating() {
+            known.ending.insert(notice.key.to_owned());
         } else {
-            known.ending.remove(key);
+            known.ending.remove(notice.key);
         }
     }
-    note_affected(core, group_resource, object, known, todo);
+    note_affected(core, notice, known, todo);
 }
 
 /// Notes the objects that a change of this one affects.
-fn note_affected(core: &Core, group_resource: &str, object: &Value, known: &Known, todo: &mut BTreeSet<WorkItem>) {
-    let namespace = text(object, "metadata.namespace").to_owned();
-    let name = text(object, "metadata.name").to_owned();
+fn note_affected(core: &Core, notice: &Notice, known: &Known, todo: &mut BTreeSet<WorkItem>) {
+    let Metadata { namespace, name, labels, .. } = &notice.metadata;
+    let (namespace, name) = (namespace.clone(), name.clone());
     // An object in a namespace that is being terminated delays its deletion.
     if known.ending.contains(&namespace) {
         todo.insert(WorkItem::Namespace(namespace.clone()));
     }
-    match group_resource {
+    match notice.group_resource {
         "/namespaces" => drop(todo.insert(WorkItem::Namespace(name))),
         "/services" => drop(todo.insert(WorkItem::Service(namespace, name))),
         "apps/deployments" => drop(todo.insert(WorkItem::Deployment(namespace, name))),
         "apps/daemonsets" => drop(todo.insert(WorkItem::DaemonSet(namespace, name))),
         "apps/replicasets" => {
-            controlled(object, &namespace, todo);
+            note_controller(&notice.metadata, todo);
             todo.insert(WorkItem::ReplicaSet(namespace, name));
         }
         "/pods" => {
-            controlled(object, &namespace, todo);
-            let services = known.slices.selecting(&namespace, at(object, "metadata.labels"));
+            note_controller(&notice.metadata, todo);
+            let services = known.slices.selecting(&namespace, labels);
             todo.extend(services.map(|service| WorkItem::Service(namespace.clone(), service.to_owned())));
         }
         "/nodes" => {
             todo.insert(WorkItem::Node(name));
-            for set in core.all("apps", "daemonsets", "") {
-                todo.insert(WorkItem::DaemonSet(
-                    text(&set, "metadata.namespace").to_owned(),
-                    text(&set, "metadata.name").to_owned(),
-                ));
-            }
+            let sets = core.read_all::<DaemonSet>().into_iter();
+            todo.extend(sets.map(|set| WorkItem::DaemonSet(set.metadata.namespace, set.metadata.name)));
         }
         "discovery.k8s.io/endpointslices" => {
-            let service = at(object, "metadata.labels").get("kubernetes.io/service-name").and_then(Value::as_str);
-            todo.extend(service.map(|service| WorkItem::Service(namespace, service.to_owned())));
+            let service = labels.get(slices::SERVICE).cloned();
+            todo.extend(service.map(|service| WorkItem::Service(namespace, service)));
         }
         _ => {}
     }
@@ -148,17 +125,18 @@ fn note_new_node(core: &Core, node: &str, known: &Known, todo: &mut BTreeSet<Wor
     let (Ok(pods), Ok(list)) = (core.builtin("", "pods"), ListOptions::of_node(node)) else { return };
     let there = core.list(&pods, "", &list).map(|listed| listed.objects).unwrap_or_default();
     for pod in there {
-        note_affected(core, "/pods", &summary("/pods", &pod.bytes), known, todo);
+        note_affected(core, &Notice::new("/pods", "", &pod, false), known, todo);
     }
 }
 
-fn controlled(object: &Value, namespace: &str, todo: &mut BTreeSet<WorkItem>) {
-    for owner in items(object, "metadata.ownerReferences").iter().filter(|owner| at(owner, "controller") == true) {
-        let name = text(owner, "name").to_owned();
-        match text(owner, "kind") {
-            "ReplicaSet" => drop(todo.insert(WorkItem::ReplicaSet(namespace.to_owned(), name))),
-            "DaemonSet" => drop(todo.insert(WorkItem::DaemonSet(namespace.to_owned(), name))),
-            "Deployment" => drop(todo.insert(WorkItem::Deployment(namespace.to_owned(), name))),
+/// Notes the controller of an object.
+fn note_controller(metadata: &Metadata, todo: &mut BTreeSet<WorkItem>) {
+    for owner in metadata.owner_references.iter().filter(|owner| owner.controller) {
+        let (namespace, name) = (metadata.namespace.clone(), owner.name.clone());
+        match owner.kind.as_str() {
+            "ReplicaSet" => drop(todo.insert(WorkItem::ReplicaSet(namespace, name))),
+            "DaemonSet" => drop(todo.insert(WorkItem::DaemonSet(namespace, name))),
+            "Deployment" => drop(todo.insert(WorkItem::Deployment(namespace, name))),
             _ => {}
         }
     }

@@ -2,26 +2,31 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::notice::Notice;
 use crate::core::{Core, DeleteOptions, ListOptions, Write};
 use crate::failure::Failure;
+use crate::objects::{
+    Endpoint, EndpointConditions, EndpointPort, EndpointSlice, Hints, IntOrString, Metadata, Node, ObjectReference,
+    Pod, Service, ServicePort, Strings, Target,
+};
 use crate::resources::Resource;
 use crate::selector::{Labels, Selector};
 use crate::store::Stored;
-use crate::value::{at, items, set, text};
+use crate::value::{remove, set};
 
-const GROUP: &str = "discovery.k8s.io";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
-const SERVICE: &str = "kubernetes.io/service-name";
+pub(super) const SERVICE: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const TRIGGERED: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+const ZONE: &str = "topology.kubernetes.io/zone";
 /// Maximum number of endpoints in a slice.
 const MAX_ENDPOINTS: usize = 100;
 
-fn selector(service: &Value) -> Option<Labels> {
-    let labels = at(service, "spec.selector").as_object().filter(|labels| !labels.is_empty())?;
-    Some(Labels::of_object(&json!({"matchLabels": labels})))
+fn selector(service: &Service) -> Option<Labels> {
+    let labels = &service.spec.selector;
+    (!labels.is_empty()).then(|| Labels::of_map(labels))
 }
 
 /// Selectors of Services, by namespace and name, so that a Pod is not matched with every Service's object; and the
@@ -36,19 +41,20 @@ pub(super) struct Index {
 }
 
 impl Index {
-    pub(super) fn note(&mut self, group_resource: &str, key: &str, object: &Value, gone: bool) {
-        match group_resource {
-            "/services" => self.note_service(object, gone),
-            "discovery.k8s.io/endpointslices" => self.note_slice(key, object, gone),
+    pub(super) fn note(&mut self, notice: &Notice) {
+        match notice.group_resource {
+            "/services" => self.note_service(notice),
+            "discovery.k8s.io/endpointslices" => self.note_slice(notice),
             _ => {}
         }
     }
 
-    fn note_service(&mut self, service: &Value, gone: bool) {
-        let (namespace, name) = (text(service, "metadata.namespace"), text(service, "metadata.name"));
-        match selector(service).filter(|_| !gone) {
+    fn note_service(&mut self, notice: &Notice) {
+        let Metadata { namespace, name, .. } = &notice.metadata;
+        let service: Service = notice.read();
+        match selector(&service).filter(|_| !notice.deleted) {
             Some(selector) => {
-                self.selectors.entry(namespace.to_owned()).or_default().insert(name.to_owned(), selector);
+                self.selectors.entry(namespace.clone()).or_default().insert(name.clone(), selector);
             }
             None => {
                 if let Some(services) = self.selectors.get_mut(namespace) {
@@ -58,7 +64,8 @@ impl Index {
         }
     }
 
-    fn note_slice(&mut self, key: &str, slice: &Value, gone: bool) {
+    fn note_slice(&mut self, notice: &Notice) {
+        let key = notice.key;
         if let Some(before) = self.owners.remove(key)
             && let Some(slices) = self.slices.get_mut(&before)
         {
@@ -67,86 +74,80 @@ impl Index {
                 self.slices.remove(&before);
             }
         }
-        if let Some(service) = made_for(slice).filter(|_| !gone) {
-            let service = (text(slice, "metadata.namespace").to_owned(), service.to_owned());
+        if let Some(service) = made_for(&notice.metadata).filter(|_| !notice.deleted) {
+            let service = (notice.metadata.namespace.clone(), service.to_owned());
             self.slices.entry(service.clone()).or_default().insert(key.to_owned());
             self.owners.insert(key.to_owned(), service);
         }
     }
 
     /// The Services in a namespace that select Pods with these labels.
-    pub(super) fn selecting<'a>(&'a self, namespace: &str, labels: &'a Value) -> impl Iterator<Item = &'a str> {
+    pub(super) fn selecting<'a>(&'a self, namespace: &str, labels: &'a Strings) -> impl Iterator<Item = &'a str> {
         let services = self.selectors.get(namespace).into_iter().flatten();
-        services.filter(|(_, selector)| selector.matches_labels(labels)).map(|(name, _)| name.as_str())
+        services.filter(|(_, selector)| selector.matches_map(labels)).map(|(name, _)| name.as_str())
     }
 
     /// The current slices of this controller for a Service.
-    fn slices_of(&self, core: &Core, resource: &Resource, namespace: &str, service: &str) -> Vec<Value> {
+    fn slices_of(&self, core: &Core, resource: &Resource, namespace: &str, service: &str) -> Vec<EndpointSlice> {
         let keys = self.slices.get(&(namespace.to_owned(), service.to_owned())).into_iter().flatten();
-        let mut slices: Vec<Value> =
-            keys.filter_map(|key| core.store.get(&resource.group_resource, key)).map(|stored| stored.value()).collect();
-        slices.retain(|slice| made_for(slice) == Some(service));
-        slices
+        let stored = keys.filter_map(|key| core.store.get(&resource.group_resource, key));
+        let slices = stored.filter_map(|stored| stored.read::<EndpointSlice>());
+        slices.filter(|slice| made_for(&slice.metadata) == Some(service)).collect()
     }
 }
 
 /// The Service of a slice, if this controller created it.
-fn made_for(slice: &Value) -> Option<&str> {
-    let label = |key: &str| at(slice, "metadata.labels").get(key).and_then(Value::as_str);
-    label(SERVICE).filter(|_| label(MANAGED_BY) == Some(MANAGER))
+fn made_for(slice: &Metadata) -> Option<&str> {
+    slice.label(SERVICE).filter(|_| slice.label(MANAGED_BY) == Some(MANAGER))
 }
 
 /// The desired content of a slice.
 struct DesiredSlice {
     family: String,
-    ports: Value,
-    endpoints: Value,
+    ports: Option<Vec<EndpointPort>>,
+    endpoints: Option<Vec<Endpoint>>,
 }
 
 pub(super) fn reconcile(core: &Core, index: &Index, namespace: &str, name: &str) -> Result<(), Failure> {
-    let resource = core.builtin(GROUP, "endpointslices")?;
+    let resource = core.builtin("discovery.k8s.io", "endpointslices")?;
     let mut existing = index.slices_of(core, &resource, namespace, name);
-    let service = core.find("", "services", namespace, name).filter(|service| {
-        text(service, "spec.type") != "ExternalName"
-            && at(service, "metadata.deletionTimestamp").is_null()
-            && selector(service).is_some()
+    let service = core.read::<Service>(namespace, name).filter(|service| {
+        service.spec.kind != "ExternalName" && !service.metadata.is_terminating() && selector(service).is_some()
     });
     if let Some(service) = &service {
-        let labels = labels(service, name);
+        let labels = labels(service);
         // A slice keeps its ports if possible; an unneeded slice is reused for other ports.
         let (mut pairs, mut rest) = (Vec::new(), Vec::new());
-        for wanted in slices(core, namespace, service)? {
-            let same =
-                |slice: &Value| text(slice, "addressType") == wanted.family && at(slice, "ports") == &wanted.ports;
+        for wanted in slices(core, service)? {
+            let same = |slice: &EndpointSlice| slice.address_type == wanted.family && slice.ports == wanted.ports;
             match existing.iter().position(same) {
                 Some(index) => pairs.push((wanted, Some(existing.swap_remove(index)))),
                 None => rest.push(wanted),
             }
         }
         for wanted in rest {
-            let free = existing.iter().position(|slice| text(slice, "addressType") == wanted.family);
+            let free = existing.iter().position(|slice| slice.address_type == wanted.family);
             pairs.push((wanted, free.map(|index| existing.swap_remove(index))));
         }
         for (wanted, old) in &pairs {
             match old {
-                Some(old) => change(core, &resource, namespace, old, wanted, &labels)?,
-                None => make(core, &resource, namespace, service, wanted, &labels)?,
+                Some(old) => change(core, &resource, old, wanted, &labels)?,
+                None => make(core, &resource, service, wanted, &labels)?,
             }
         }
     }
     for surplus in existing {
-        core.delete(&resource, namespace, text(&surplus, "metadata.name"), &DeleteOptions::default())?;
+        core.delete(&resource, namespace, &surplus.metadata.name, &DeleteOptions::default())?;
     }
     Ok(())
 }
 
-fn labels(service: &Value, name: &str) -> Value {
-    let mut labels = at(service, "metadata.labels").clone();
-    let own = crate::value::object(&mut labels);
-    own.insert(SERVICE.into(), name.into());
-    own.insert(MANAGED_BY.into(), MANAGER.into());
-    if text(service, "spec.clusterIP") == "None" {
-        own.insert("service.kubernetes.io/headless".into(), "".into());
+fn labels(service: &Service) -> Strings {
+    let mut labels = service.metadata.labels.clone();
+    labels.insert(SERVICE.into(), service.metadata.name.clone());
+    labels.insert(MANAGED_BY.into(), MANAGER.into());
+    if service.spec.is_headless() {
+        labels.insert("service.kubernetes.io/headless".into(), String::new());
     }
     labels
 }
@@ -154,24 +155,21 @@ fn labels(service: &Value, name: &str) -> Value {
 fn change(
     core: &Core,
     resource: &Resource,
-    namespace: &str,
-    old: &Value,
+    old: &EndpointSlice,
     wanted: &DesiredSlice,
-    labels: &Value,
+    labels: &Strings,
 ) -> Result<(), Failure> {
-    let same = at(old, "endpoints") == &wanted.endpoints
-        && at(old, "ports") == &wanted.ports
-        && at(old, "metadata.labels") == labels;
-    if same {
+    if old.endpoints == wanted.endpoints && old.ports == wanted.ports && &old.metadata.labels == labels {
         return Ok(());
     }
-    core.modify(resource, namespace, text(old, "metadata.name"), &Write::by("kube-controller-manager"), true, |old| {
+    let Metadata { namespace, name, .. } = &old.metadata;
+    core.modify(resource, namespace, name, &Write::by("kube-controller-manager"), true, |old| {
         let mut new = old.clone();
-        set(&mut new, "endpoints", wanted.endpoints.clone());
-        set(&mut new, "ports", wanted.ports.clone());
-        set(&mut new, "metadata.labels", labels.clone());
+        set(&mut new, "endpoints", json!(wanted.endpoints));
+        set(&mut new, "ports", json!(wanted.ports));
+        set(&mut new, "metadata.labels", json!(labels));
         // The trigger of the first version did not cause this one.
-        crate::value::remove(&mut new, "metadata.annotations");
+        remove(&mut new, "metadata.annotations");
         Ok(new)
     })
     .map(drop)
@@ -180,131 +178,110 @@ fn change(
 fn make(
     core: &Core,
     resource: &Resource,
-    namespace: &str,
-    service: &Value,
+    service: &Service,
     wanted: &DesiredSlice,
-    labels: &Value,
+    labels: &Strings,
 ) -> Result<(), Failure> {
-    let name = text(service, "metadata.name");
-    let owner = json!({
-        "apiVersion": "v1", "kind": "Service", "name": name, "uid": at(service, "metadata.uid"),
-        "controller": true, "blockOwnerDeletion": true,
-    });
-    let triggered = json!({TRIGGERED: at(service, "metadata.creationTimestamp")});
     let metadata = json!({
-        "generateName": format!("{name}-"), "labels": labels, "ownerReferences": [owner], "annotations": triggered,
+        "generateName": format!("{}-", service.metadata.name), "labels": labels,
+        "ownerReferences": [service.metadata.as_controller("v1", "Service")],
+        "annotations": {TRIGGERED: service.metadata.creation_timestamp},
     });
     let slice = json!({
         "metadata": metadata, "addressType": wanted.family, "ports": wanted.ports, "endpoints": wanted.endpoints,
     });
-    core.create(resource, namespace, slice, &Write::by("kube-controller-manager")).map(drop)
+    core.create(resource, &service.metadata.namespace, slice, &Write::by("kube-controller-manager")).map(drop)
 }
 
 /// The desired slices of a Service.
-fn slices(core: &Core, namespace: &str, service: &Value) -> Result<Vec<DesiredSlice>, Failure> {
-    let pods = selected(core, namespace, service)?;
+fn slices(core: &Core, service: &Service) -> Result<Vec<DesiredSlice>, Failure> {
+    let pods = selected(core, service)?;
     let mut nodes = BTreeMap::new();
-    for name in pods.iter().map(|pod| text(pod, "spec.nodeName")) {
-        nodes.entry(name).or_insert_with(|| core.find("", "nodes", "", name));
+    for name in pods.iter().map(|pod| pod.spec.node_name.as_str()) {
+        nodes.entry(name).or_insert_with(|| core.read::<Node>("", name));
     }
-    let published = at(service, "spec.publishNotReadyAddresses") == true;
     let mut slices = Vec::new();
-    for family in items(service, "spec.ipFamilies").iter().filter_map(Value::as_str) {
-        let mut groups: BTreeMap<String, (Value, Vec<Value>)> = BTreeMap::new();
+    for family in &service.spec.ip_families {
+        let mut groups: BTreeMap<Vec<EndpointPort>, Vec<Endpoint>> = BTreeMap::new();
         for pod in &pods {
-            let addresses =
-                items(pod, "status.podIPs").iter().map(|ip| text(ip, "ip")).chain([text(pod, "status.podIP")]);
-            let mut fitting = addresses.filter(|ip| !ip.is_empty() && ip.contains(':') == (family == "IPv6"));
-            let Some(address) = fitting.next() else { continue };
-            let node = nodes.get(text(pod, "spec.nodeName")).and_then(Option::as_ref);
-            if node.is_none() && !published {
+            let Some(address) = pod.ips().find(|ip| ip.contains(':') == (family == "IPv6")) else { continue };
+            let node = nodes.get(pod.spec.node_name.as_str()).and_then(Option::as_ref);
+            if node.is_none() && !service.spec.publish_not_ready_addresses {
                 // A Pod whose Node does not exist is not an endpoint.
                 continue;
             }
-            let ports = ports(service, pod);
-            let mut endpoint = endpoint(service, pod, address);
-            if let Some(zone) = node.and_then(|node| at(node, "metadata.labels").get("topology.kubernetes.io/zone")) {
-                set(&mut endpoint, "zone", zone.clone());
-            }
-            if let Some(hints) = hints(service, &endpoint) {
-                set(&mut endpoint, "hints", hints);
-            }
-            let group = groups.entry(ports.to_string()).or_insert_with(|| (ports, Vec::new()));
-            group.1.push(endpoint);
+            let ports = service.spec.ports.iter().filter_map(|port| port_of(port, pod)).collect();
+            groups.entry(ports).or_default().push(endpoint(service, pod, node, address));
         }
         if groups.is_empty() {
-            slices.push(DesiredSlice { family: family.to_owned(), ports: Value::Null, endpoints: Value::Null });
+            slices.push(DesiredSlice { family: family.clone(), ports: None, endpoints: None });
         }
-        for (ports, endpoints) in groups.into_values() {
+        for (ports, endpoints) in groups {
             slices.extend(endpoints.chunks(MAX_ENDPOINTS).map(|chunk| DesiredSlice {
-                family: family.to_owned(),
-                ports: ports.clone(),
-                endpoints: json!(chunk),
+                family: family.clone(),
+                ports: Some(ports.clone()),
+                endpoints: Some(chunk.to_vec()),
             }));
         }
     }
     Ok(slices)
 }
 
-/// Topology hints of an endpoint, if its Service has a traffic distribution.
-fn hints(service: &Value, endpoint: &Value) -> Option<Value> {
-    let preferred: &[_] = match text(service, "spec.trafficDistribution") {
-        "PreferClose" | "PreferSameZone" => &[("forZones", "zone")],
-        "PreferSameNode" => &[("forZones", "zone"), ("forNodes", "nodeName")],
-        _ => return None,
-    };
-    let named = |(field, of): &(&str, &str)| {
-        Some(at(endpoint, of)).filter(|name| !name.is_null()).map(|name| ((*field).to_owned(), json!([{"name": name}])))
-    };
-    let hints: serde_json::Map<String, Value> = preferred.iter().filter_map(named).collect();
-    (at(endpoint, "conditions.ready") == true && !hints.is_empty()).then(|| hints.into())
-}
-
 /// The Pods that a Service selects and that have not terminated.
-fn selected(core: &Core, namespace: &str, service: &Value) -> Result<Vec<Value>, Failure> {
+fn selected(core: &Core, service: &Service) -> Result<Vec<Pod>, Failure> {
     let Some(labels) = selector(service) else { return Ok(Vec::new()) };
     let list = ListOptions { selector: Selector { labels, ..Selector::default() }, ..ListOptions::default() };
-    let listed = core.list(&*core.builtin("", "pods")?, namespace, &list)?;
-    let mut pods: Vec<_> = listed.objects.iter().map(Stored::value).collect();
-    pods.retain(|pod| !matches!(text(pod, "status.phase"), "Succeeded" | "Failed"));
-    Ok(pods)
+    let listed = core.list(&*core.builtin("", "pods")?, &service.metadata.namespace, &list)?;
+    Ok(listed.objects.iter().filter_map(Stored::read::<Pod>).filter(|pod| !pod.is_over()).collect())
 }
 
-/// The ports of a Service on a Pod; named ports that the Pod does not have are left out.
-fn ports(service: &Value, pod: &Value) -> Value {
-    let on_pod = |port: &Value| match at(port, "targetPort") {
-        Value::String(name) => items(pod, "spec.containers")
-            .iter()
-            .flat_map(|container| items(container, "ports"))
-            .find(|own| text(own, "name") == name && text(own, "protocol") == text(port, "protocol"))
-            .map(|own| at(own, "containerPort").clone()),
-        number => Some(number.clone()),
+/// A port of a Service on a Pod; `None` for a named port that the Pod does not have.
+fn port_of(port: &ServicePort, pod: &Pod) -> Option<EndpointPort> {
+    let number = match port.target_port.as_ref()? {
+        IntOrString::Int(number) => *number,
+        IntOrString::String(name) => {
+            let mut ports = pod.spec.containers.iter().flat_map(|container| &container.ports);
+            ports.find(|own| own.name == *name && own.protocol == port.protocol)?.container_port
+        }
     };
-    let one = |port: &Value| {
-        let mut made = json!({"name": text(port, "name"), "port": on_pod(port)?, "protocol": at(port, "protocol")});
-        crate::value::copy(port, &mut made, "appProtocol");
-        Some(made)
-    };
-    json!(items(service, "spec.ports").iter().filter_map(one).collect::<Vec<_>>())
+    Some(EndpointPort {
+        app_protocol: port.app_protocol.clone(),
+        name: port.name.clone(),
+        port: number,
+        protocol: port.protocol.clone(),
+    })
 }
 
-fn endpoint(service: &Value, pod: &Value, address: &str) -> Value {
-    let terminating = !at(pod, "metadata.deletionTimestamp").is_null();
-    let condition = |condition: &&Value| text(condition, "type") == "Ready" && text(condition, "status") == "True";
-    let serving = items(pod, "status.conditions").iter().any(|found| condition(&found));
-    let published = at(service, "spec.publishNotReadyAddresses") == true;
-    let mut endpoint = json!({
-        "addresses": [address],
-        "conditions": {"ready": published || (serving && !terminating), "serving": serving, "terminating": terminating},
-        "targetRef": {
-            "kind": "Pod", "namespace": at(pod, "metadata.namespace"), "name": at(pod, "metadata.name"), "uid": at(pod, "metadata.uid"),
+fn endpoint(service: &Service, pod: &Pod, node: Option<&Node>, address: &str) -> Endpoint {
+    let (serving, terminating) = (pod.is_ready(), pod.metadata.is_terminating());
+    let ready = service.spec.publish_not_ready_addresses || (serving && !terminating);
+    let named = |name: &String| Some(name.clone()).filter(|name| !name.is_empty());
+    let mut endpoint = Endpoint {
+        addresses: vec![address.to_owned()],
+        conditions: EndpointConditions { ready, serving, terminating },
+        target_ref: ObjectReference {
+            kind: "Pod".to_owned(),
+            namespace: pod.metadata.namespace.clone(),
+            name: pod.metadata.name.clone(),
+            uid: pod.metadata.uid.clone(),
         },
-    });
-    if !text(pod, "spec.nodeName").is_empty() {
-        set(&mut endpoint, "nodeName", text(pod, "spec.nodeName"));
-    }
-    if !text(pod, "spec.hostname").is_empty() && text(pod, "spec.subdomain") == text(service, "metadata.name") {
-        set(&mut endpoint, "hostname", text(pod, "spec.hostname"));
-    }
+        node_name: named(&pod.spec.node_name),
+        hostname: named(&pod.spec.hostname).filter(|_| pod.spec.subdomain == service.metadata.name),
+        zone: node.and_then(|node| node.metadata.labels.get(ZONE)).cloned(),
+        hints: None,
+    };
+    endpoint.hints = hints(service, &endpoint);
     endpoint
+}
+
+/// Topology hints of an endpoint, if its Service has a traffic distribution.
+fn hints(service: &Service, endpoint: &Endpoint) -> Option<Hints> {
+    let (zone, node) = match service.spec.traffic_distribution.as_str() {
+        "PreferClose" | "PreferSameZone" => (&endpoint.zone, &None),
+        "PreferSameNode" => (&endpoint.zone, &endpoint.node_name),
+        _ => return None,
+    };
+    let targets = |name: &Option<String>| name.iter().map(|name| Target { name: name.clone() }).collect();
+    let hints = Hints { for_zones: targets(zone), for_nodes: targets(node) };
+    (endpoint.conditions.ready && hints != Hints::default()).then_some(hints)
 }

@@ -28,7 +28,7 @@ impl Core {
         write: &Write,
     ) -> Result<Vec<String>, Failure> {
         let (given, kind) = stated_type(resource, object);
-        let read = self.read(resource, object, write, decode);
+        let read = self.read_body(resource, object, write, decode);
         let warnings = read.map_err(|why| match why {
             Foreign::Object(why) => cannot(&given, &kind, &resource.kind, &why),
             Foreign::Request(failure) => failure,
@@ -48,7 +48,7 @@ impl Core {
         write: &Write,
     ) -> Result<Vec<String>, Failure> {
         let patched = object.clone();
-        let read = self.read(resource, object, write, if strategic { restore } else { decode });
+        let read = self.read_body(resource, object, write, if strategic { restore } else { decode });
         let warnings = read.map_err(|why| match why {
             Foreign::Object(why) => {
                 let rendered = match (strategic, &resource.custom) {
@@ -75,7 +75,7 @@ impl Core {
     }
 
     /// Checks the kind and the types of all fields, and reports unknown and duplicate fields.
-    fn read(
+    fn read_body(
         &self,
         resource: &Resource,
         object: &mut Value,

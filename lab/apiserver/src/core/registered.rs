@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use super::{Core, DeleteOptions, Write};
 use crate::moment;
+use crate::objects::{ApiService, Condition, read};
 use crate::resources::QUESTIONS;
-use crate::value::{at, set, text};
+use crate::value::set;
 
 const GROUP: &str = "apiregistration.k8s.io";
 const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
@@ -31,11 +32,9 @@ impl Core {
                 let _ = self.create(&resource, "", local(name, group, version, *custom), &write);
             }
         }
-        for service in self.all(GROUP, "apiservices", "") {
-            let name = text(&service, "metadata.name");
-            let ours = at(&service, "metadata.labels").get(MANAGED).is_some();
-            if ours && !wanted.contains_key(name) {
-                let _ = self.delete(&resource, "", name, &DeleteOptions::default());
+        for ApiService { metadata, .. } in self.read_all() {
+            if metadata.label(MANAGED).is_some() && !wanted.contains_key(&metadata.name) {
+                let _ = self.delete(&resource, "", &metadata.name, &DeleteOptions::default());
             }
         }
     }
@@ -59,14 +58,20 @@ fn local(name: &str, group: &str, version: &str, custom: bool) -> Value {
 
 /// The initial status of an APIService: available if it is served locally.
 pub(super) fn first_status(service: &Value) -> Value {
-    match at(service, "spec.service") {
-        Value::Null => json!({"conditions": [available("True", "Local", "Local APIServices are always available")]}),
-        _ => json!({}),
+    match read::<ApiService>(service).spec.service {
+        None => json!({"conditions": [available("True", "Local", "Local APIServices are always available")]}),
+        Some(_) => json!({}),
     }
 }
 
 /// The `Available` condition of an APIService.
-pub(crate) fn available(status: &str, reason: &str, message: &str) -> Value {
-    let now = moment::now();
-    json!({"type": "Available", "status": status, "lastTransitionTime": now, "reason": reason, "message": message})
+pub(crate) fn available(status: &str, reason: &str, message: &str) -> Condition {
+    Condition {
+        kind: "Available".to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_transition_time: Some(moment::now()),
+        ..Condition::default()
+    }
 }

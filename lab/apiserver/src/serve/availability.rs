@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::{State, proxy};
 use crate::core::{Write, available};
 use crate::failure::Failure;
-use crate::value::{at, items, set, text};
+use crate::objects::{ApiService, Condition, Service};
+use crate::value::set;
 
 const GROUP: &str = "apiregistration.k8s.io";
 /// Interval of the checks.
@@ -26,7 +27,7 @@ pub(crate) async fn run(state: Arc<State>) {
         registered.mark_unchanged();
         let remote = state.backends.services(core);
         for service in remote.iter() {
-            let condition = check(&state, service).await;
+            let Some(condition) = check(&state, service).await else { continue };
             if let Err(failure) = set_condition(&state, service, &condition) {
                 tracing::debug!(%failure, "cannot update the status of an APIService, retrying");
             }
@@ -42,36 +43,38 @@ pub(crate) async fn run(state: Arc<State>) {
     }
 }
 
-async fn check(state: &State, service: &Value) -> Value {
-    let (namespace, name) = (text(service, "spec.service.namespace"), text(service, "spec.service.name"));
-    let Some(backend) = state.backends.backend(service) else { return Value::Null };
+/// The `Available` condition of an APIService; `None` if it has no backend.
+async fn check(state: &State, service: &ApiService) -> Option<Condition> {
+    let to = service.spec.service.as_ref()?;
+    let (namespace, name) = (&to.namespace, &to.name);
+    let backend = state.backends.backend(service)?;
     if !backend.has_address() {
-        if state.core.find("", "services", namespace, name).is_none() {
+        if state.core.read::<Service>(namespace, name).is_none() {
             let why = format!("service/{name} in \"{namespace}\" is not present");
-            return available("False", "ServiceNotFound", &why);
+            return Some(available("False", "ServiceNotFound", &why));
         }
         let why = format!("endpoints for service/{name} in \"{namespace}\" have no addresses");
-        return available("False", "MissingEndpoints", &why);
+        return Some(available("False", "MissingEndpoints", &why));
     }
-    match proxy::resources(&backend).await {
+    Some(match proxy::resources(&backend).await {
         Ok(_) => available("True", "Passed", "all checks passed"),
         Err(failure) => {
             let why = format!("failing or missing response from service/{name} in \"{namespace}\": {failure}");
             available("False", "FailedDiscoveryCheck", &why)
         }
-    }
+    })
 }
 
 /// Writes the condition if it differs.
-fn set_condition(state: &State, service: &Value, condition: &Value) -> Result<(), Failure> {
-    let current = items(service, "status.conditions").iter().find(|current| text(current, "type") == "Available");
-    let same = |key: &str| current.is_some_and(|current| at(current, key) == at(condition, key));
-    if condition.is_null() || ["status", "reason", "message"].into_iter().all(same) {
+fn set_condition(state: &State, service: &ApiService, condition: &Condition) -> Result<(), Failure> {
+    let current = Condition::find(&service.status.conditions, &condition.kind);
+    let key = |condition: &Condition| (condition.status.clone(), condition.reason.clone(), condition.message.clone());
+    if current.map(key) == Some(key(condition)) {
         return Ok(());
     }
     let resource = state.core.builtin(GROUP, "apiservices")?;
     let write = Write::by("kube-apiserver").status();
-    let written = state.core.modify(&resource, "", text(service, "metadata.name"), &write, true, |old| {
+    let written = state.core.modify(&resource, "", &service.metadata.name, &write, true, |old| {
         let mut new = old.clone();
         set(&mut new, "status.conditions", json!([condition]));
         Ok(new)

@@ -21,6 +21,7 @@ use super::{Asked, Body, State};
 use crate::auth::Identity;
 use crate::core::Core;
 use crate::failure::Failure;
+use crate::objects::ApiService;
 use crate::tls;
 use crate::value::{at, items, text};
 
@@ -43,7 +44,7 @@ pub(crate) struct Backends {
     identity: Arc<Identity>,
     addresses: Mutex<BTreeMap<String, Uri>>,
     /// The APIServices with backends, read again when they change.
-    services: Mutex<(u64, Arc<Vec<Value>>)>,
+    services: Mutex<(u64, Arc<Vec<ApiService>>)>,
     moved: Notify,
 }
 
@@ -67,32 +68,30 @@ impl Backends {
     }
 
     /// The APIServices with backends.
-    pub(crate) fn services(&self, core: &Core) -> Arc<Vec<Value>> {
+    pub(crate) fn services(&self, core: &Core) -> Arc<Vec<ApiService>> {
         let latest = core.store.latest(API_SERVICES);
         let mut read = self.services.lock().unwrap_or_else(PoisonError::into_inner);
         if read.0 != latest {
-            let mut all = core.all("apiregistration.k8s.io", "apiservices", "");
-            all.retain(|service| !at(service, "spec.service").is_null());
+            let mut all = core.read_all::<ApiService>();
+            all.retain(|service| service.spec.service.is_some());
             *read = (latest, Arc::new(all));
         }
         read.1.clone()
     }
 
     /// The backend of an APIService; `None` if it is served locally.
-    pub(super) fn backend(&self, service: &Value) -> Option<Backend> {
-        let to = at(service, "spec.service");
-        if to.is_null() {
-            return None;
-        }
-        let name = format!("{}/{}", text(to, "namespace"), text(to, "name"));
+    pub(super) fn backend(&self, service: &ApiService) -> Option<Backend> {
+        let spec = &service.spec;
+        let to = spec.service.as_ref()?;
+        let name = format!("{}/{}", to.namespace, to.name);
         let url = self.addresses.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
         Some(Backend {
-            group: text(service, "spec.group").to_owned(),
-            version: text(service, "spec.version").to_owned(),
+            group: spec.group.clone(),
+            version: spec.version.clone(),
             service: name,
             url,
-            ca: text(service, "spec.caBundle").to_owned(),
-            insecure: at(service, "spec.insecureSkipTLSVerify") == true,
+            ca: spec.ca_bundle.clone(),
+            insecure: spec.insecure_skip_tls_verify,
             identity: self.identity.clone(),
         })
     }

@@ -30,7 +30,7 @@ fn hosts_on_a_learning_switch_ping_and_connect() {
 
     let listener = two.tcp_listen("[::]:80").unwrap();
     for to in ["192.0.2.2:80", "[2001:db8::2]:80"] {
-        let mut client = one.tcp_connect(to.parse().unwrap(), PATIENCE).unwrap();
+        let mut client = one.tcp_connect(to.parse().unwrap(), TIMEOUT).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         client.write_all(&[7; 100_000]).unwrap();
         drop(client);
@@ -46,7 +46,7 @@ fn hosts_on_a_learning_switch_ping_and_connect() {
     assert_eq!(&buffer[..length], b"ask");
     assert_eq!(from.ip(), address("192.0.2.1"));
 
-    let refused = one.tcp_connect("192.0.2.2:81".parse().unwrap(), PATIENCE).unwrap_err();
+    let refused = one.tcp_connect("192.0.2.2:81".parse().unwrap(), TIMEOUT).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
 }
 
@@ -59,7 +59,7 @@ fn connection_tracking_is_real() {
         priority=10,ct_state=+trk+est,ip,actions=NORMAL";
     ovs.ofctl_stdin(["add-flows", "br0", "-"], flows).unwrap();
     let _listeners = [&one, &two].map(|host| host.tcp_listen("0.0.0.0:80").unwrap());
-    one.tcp_connect("192.0.2.2:80".parse().unwrap(), PATIENCE).unwrap();
+    one.tcp_connect("192.0.2.2:80".parse().unwrap(), TIMEOUT).unwrap();
     let refused = two.tcp_connect("192.0.2.1:80".parse().unwrap(), Duration::from_millis(300)).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
     assert!(ovs.appctl(["dpctl/dump-conntrack"]).unwrap().contains("dst=192.0.2.2"));

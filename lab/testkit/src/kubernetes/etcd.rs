@@ -3,26 +3,27 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::daemon::Daemon;
-use super::{free_address, program};
-use crate::wait::PATIENCE;
+use super::network::Network;
+use super::program;
+use crate::wait::TIMEOUT;
 
 #[derive(Debug)]
 pub(super) struct Etcd {
     daemon: Daemon,
+    network: Network,
     client: SocketAddr,
 }
 
 impl Etcd {
-    pub(super) fn start(dir: &Path) -> Result<Self> {
+    pub(super) fn start(dir: &Path, network: &Network) -> Result<Self> {
         let loopback = Ipv4Addr::LOCALHOST.into();
-        let (client, peer) = (free_address(loopback)?, free_address(loopback)?);
-        let mut command = Command::new(program("etcd"));
+        let (client, peer) = (network.free_address(loopback)?, network.free_address(loopback)?);
+        let mut command = network.command(program("etcd"));
         command.arg("--data-dir").arg(dir.join("etcd"));
         command.args(["--log-level=warn", "--name=test"]);
         // What a test stores need not survive a power cut.
@@ -34,9 +35,9 @@ impl Etcd {
             command.arg(format!("--{flag}=http://{peer}"));
         }
         command.arg(format!("--initial-cluster=test=http://{peer}"));
-        let ready = || Daemon::listens(client) && revision(client).is_ok();
-        let daemon = Daemon::start("etcd", command, dir, PATIENCE, ready)?;
-        Ok(Self { daemon, client })
+        let ready = || network.is_listening(client) && network.run(|| revision(client)).is_ok();
+        let daemon = Daemon::start("etcd", command, dir, TIMEOUT, ready)?;
+        Ok(Self { daemon, network: network.clone(), client })
     }
 
     pub(super) fn url(&self) -> String {
@@ -49,8 +50,10 @@ impl Etcd {
 
     /// Forgets all revisions but the current one.
     pub(super) fn compact(&self) -> Result<()> {
-        let revision = revision(self.client)?;
-        post(self.client, "/v3/kv/compaction", &json!({ "revision": revision, "physical": true })).map(drop)
+        self.network.run(|| {
+            let revision = revision(self.client)?;
+            post(self.client, "/v3/kv/compaction", &json!({ "revision": revision, "physical": true })).map(drop)
+        })
     }
 }
 
@@ -63,7 +66,7 @@ fn revision(etcd: SocketAddr) -> Result<String> {
 /// One request to etcd's JSON gateway. HTTP/1.0, so the answer ends with the connection.
 fn post(etcd: SocketAddr, path: &str, body: &Value) -> Result<Value> {
     let mut stream = TcpStream::connect(etcd)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let body = body.to_string();
     write!(stream, "POST {path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
     let mut answer = String::new();

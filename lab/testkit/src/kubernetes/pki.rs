@@ -1,4 +1,4 @@
-//! Certificates and keys of one control plane, made with `openssl`: one authority for all.
+//! Certificates and keys of one control plane, all signed by one CA, made with `openssl`.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use crate::process::run;
 
-/// The name in the certificate with which the API server turns to aggregated API servers.
+/// The common name of the API server's certificate towards aggregated API servers.
 pub(super) const FRONT_PROXY: &str = "front-proxy";
 
 /// Client certificates: file name and subject. The API server takes `CN` for the user and `O` for the groups.
@@ -18,20 +18,26 @@ const CLIENTS: [(&str, &str); 4] = [
     ("scheduler", "/CN=system:kube-scheduler"),
     ("front-proxy", "/CN=front-proxy"),
 ];
-const SERVER_NAMES: &str = "subjectAltName=IP:10.96.0.1,DNS:localhost,DNS:kubernetes.default.svc";
+const SERVER_NAMES: &str = "subjectAltName=IP:127.0.0.1,IP:10.96.0.1,DNS:localhost,DNS:kubernetes,\
+                            DNS:kubernetes.default,DNS:kubernetes.default.svc";
 
 /// Makes `ca`, `apiserver` (for a server at `address`), the clients' and `service-account`, each with `.crt` and `.key`,
 /// in `dir`.
 pub(super) fn generate(dir: &Path, address: IpAddr) -> Result<()> {
-    certificate(dir, "ca", "/CN=test authority", &["keyUsage=critical,keyCertSign,cRLSign,digitalSignature"], false)?;
+    certificate(dir, "ca", "/CN=kubernetes", &["keyUsage=critical,keyCertSign,cRLSign,digitalSignature"], false)?;
     let names = format!("{SERVER_NAMES},IP:{address}");
     certificate(dir, "apiserver", "/CN=kube-apiserver", &[&names, "extendedKeyUsage=serverAuth"], true)?;
     for (name, subject) in CLIENTS {
-        certificate(dir, name, subject, &["extendedKeyUsage=clientAuth"], true)?;
+        client(dir, name, subject)?;
     }
     let mut key = Command::new("openssl");
     key.current_dir(dir).args(["genpkey", "-quiet", "-algorithm", "RSA", "-out", "service-account.key"]);
     run(&mut key, None).map(drop)
+}
+
+/// Makes a client certificate and its key: `name`.crt and `name`.key in `dir`.
+pub(super) fn client(dir: &Path, name: &str, subject: &str) -> Result<()> {
+    certificate(dir, name, subject, &["extendedKeyUsage=clientAuth"], true)
 }
 
 /// Standard base64, as kubeconfig files want it.
@@ -47,7 +53,7 @@ pub(super) fn base64(text: &str) -> String {
 
 fn certificate(dir: &Path, name: &str, subject: &str, extensions: &[&str], signed: bool) -> Result<()> {
     let mut command = Command::new("openssl");
-    command.current_dir(dir).args(["req", "-x509", "-noenc", "-days", "30", "-subj", subject]);
+    command.current_dir(dir).args(["req", "-x509", "-noenc", "-days", "365", "-subj", subject]);
     command.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
     command.args(["-keyout", &format!("{name}.key"), "-out", &format!("{name}.crt")]);
     if signed {

@@ -36,7 +36,7 @@ fn a_control_plane_is_of_the_pinned_version_schedules_and_ends_with_its_owner() 
 
     let (dir, address) = (plane.dir().to_owned(), plane.address);
     drop(plane);
-    assert!(!dir.exists() && !Daemon::listens(address));
+    assert!(!dir.exists() && !Network(None).is_listening(address));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use super::{Home, rpc};
 use crate::process::Process;
-use crate::wait::{PATIENCE, until};
+use crate::wait::{TIMEOUT, until};
 
 /// How much of a log goes into an error message.
 const TAIL_LINES: usize = 20;
@@ -35,7 +35,7 @@ impl Daemon {
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let mut process = Process::spawn(command)?;
         let ctl = self.ctl_of(home, process.pid());
-        until(format_args!("an answer of {}", self.program), PATIENCE, || match process.ended() {
+        until(format_args!("an answer of {}", self.program), TIMEOUT, || match process.ended() {
             Ok(None) => rpc::call(&ctl, "version", &[]).ok().map(|_| Ok(())),
             Ok(Some(status)) => Some(Err(anyhow!("{} ended with {status}", self.program))),
             Err(error) => Some(Err(error.into())),

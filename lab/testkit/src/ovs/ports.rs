@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 
 use super::{Ovs, pcap, rpc};
-use crate::wait::{PATIENCE, until};
+use crate::wait::{TIMEOUT, until};
 
 impl Ovs {
     /// Adds a bridge that forwards nothing without flows (`fail_mode=secure`) and speaks OpenFlow 1.0 and 1.5.
@@ -71,7 +71,7 @@ impl Ovs {
             seen = packets.as_ref().map_or(0, Vec::len);
             (packets.is_err() || seen >= n).then_some(packets)
         };
-        let packets = until(format_args!("{n} packets out of {port}"), PATIENCE, enough).flatten();
+        let packets = until(format_args!("{n} packets out of {port}"), TIMEOUT, enough).flatten();
         packets.with_context(|| format!("{seen} packets have come out of {port}"))
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::{Deserializer, Value, json};
 
-use crate::wait::PATIENCE;
+use crate::wait::TIMEOUT;
 
 /// Calls `method` and returns the result; an error that the daemon answers is an error.
 pub(crate) fn call(socket: &Path, method: &str, params: &[&str]) -> Result<Value> {
@@ -16,8 +16,8 @@ pub(crate) fn call(socket: &Path, method: &str, params: &[&str]) -> Result<Value
 
 fn exchange(socket: &Path, method: &str, params: &[&str]) -> Result<Value> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let request = json!({ "id": 0, "method": method, "params": params });
     stream.write_all(request.to_string().as_bytes())?;
     let mut replies = Deserializer::from_reader(BufReader::new(stream)).into_iter::<Value>();

@@ -7,16 +7,16 @@ use anyhow::Result;
 
 use super::{Ovs, rpc};
 use crate::process::run;
-use crate::wait::{PATIENCE, until};
+use crate::wait::{TIMEOUT, until};
 
 /// Seconds after which a tool gives up, so that no test hangs.
-const TIMEOUT: &str = "--timeout=30";
+const TIMEOUT_FLAG: &str = "--timeout=30";
 
 impl Ovs {
     /// Runs `ovs-vsctl` and returns what it prints; waits until ovs-vswitchd has applied the change.
     pub fn vsctl<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<String> {
         let db = format!("--db=unix:{}", self.db_socket().display());
-        run(self.command("ovs-vsctl").args([TIMEOUT, &db]).args(args), None)
+        run(self.command("ovs-vsctl").args([TIMEOUT_FLAG, &db]).args(args), None)
     }
 
     /// Runs `ovs-ofctl -O OpenFlow15` and returns what it prints. Bridges are given by name.
@@ -32,7 +32,7 @@ impl Ovs {
     /// Runs `ovs-appctl` against ovs-vswitchd and returns what it prints.
     pub fn appctl<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<String> {
         let ctl = self.vswitchd_ctl()?;
-        run(self.command("ovs-appctl").arg(TIMEOUT).arg("-t").arg(ctl).args(args), None)
+        run(self.command("ovs-appctl").arg(TIMEOUT_FLAG).arg("-t").arg(ctl).args(args), None)
     }
 
     /// What `ovs-appctl` does, without starting a process for it.
@@ -44,7 +44,7 @@ impl Ovs {
     /// Waits until the last change of flows applies to all packets, by purging the flows of the datapath, which are updated
     /// with a delay otherwise. A purge skips flows that are in use at the moment, so one may not be enough.
     pub fn settle(&self) -> Result<()> {
-        until("a datapath without flows", PATIENCE, || {
+        until("a datapath without flows", TIMEOUT, || {
             let settled = self.control("revalidator/purge", &[]).and_then(|_| self.control("dpctl/dump-flows", &[]));
             settled.map(|flows| (!flows.contains("actions:")).then_some(())).transpose()
         })?
@@ -57,7 +57,7 @@ impl Ovs {
 
     fn ofctl_command(&self) -> Command {
         let mut command = self.command("ovs-ofctl");
-        command.args(["-O", "OpenFlow15", TIMEOUT]);
+        command.args(["-O", "OpenFlow15", TIMEOUT_FLAG]);
         command
     }
 }

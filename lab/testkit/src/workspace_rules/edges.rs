@@ -14,18 +14,21 @@ enum Class {
     Rim,
     /// A program: connects pure crates with the rim.
     Bin,
+    /// The cluster on one machine and its API server. The product uses them in tests only.
+    Lab,
     /// Benchmarks; no crate depends on them.
     Bench,
-    /// Used by tests, as a dev-dependency.
+    /// Used by tests, as a dev-dependency, and by the lab.
     Test,
 }
-use Class::{Bench, Bin, Leaf, Pure, Rim, Test};
+use Class::{Bench, Bin, Lab, Leaf, Pure, Rim, Test};
 
 const CRATES: &[(Class, &[&str])] = &[
     (Leaf, &["types", "openflow", "ovsdb", "config"]),
     (Pure, &["delta", "selector", "policy", "proxy", "pipeline", "simulator", "node", "simcluster"]),
-    (Rim, &["ovs", "host", "k8s", "api", "telemetry", "reconcile", "apiserver"]),
-    (Bin, &["antrea-controller", "antrea-agent", "antrea-cni", "antctl", "antrea-lab"]),
+    (Rim, &["ovs", "host", "k8s", "api", "telemetry", "reconcile"]),
+    (Bin, &["antrea-controller", "antrea-agent", "antrea-cni", "antctl"]),
+    (Lab, &["antrea-lab", "apiserver"]),
     (Bench, &["benches"]),
     (Test, &["testkit", "compat", "oracle"]),
 ];
@@ -45,9 +48,16 @@ fn rule(class: Class) -> (&'static [Class], &'static str, &'static str) {
             "move the shared type into `types`, or combine the two crates in a program",
         ),
         Bin => (&[Leaf, Pure, Rim, Bin], "testkit is a dev-dependency only", "move it to [dev-dependencies]"),
-        Bench => {
-            (&[Leaf, Pure, Rim, Test], "benches measure crates, not programs", "measure the crate behind the program")
-        }
+        Lab => (
+            &[Leaf, Pure, Rim, Lab],
+            "the lab depends on crates and on testkit, not on programs",
+            "start the program, or use the crate behind it",
+        ),
+        Bench => (
+            &[Leaf, Pure, Rim, Lab, Test],
+            "benches measure crates, not programs",
+            "measure the crate behind the program",
+        ),
         Test => (&[], "testkit depends on no crate here", "move the helper into the tests of the crate it is about"),
     }
 }
@@ -131,15 +141,15 @@ fn bad_edge(from: &Package, to: &Dependency) -> Option<String> {
         (Test, _) if (to.dev && from_class != Test) || from_class == Bench => None,
         // A test of the rim may combine it with a pure crate, as a program does.
         (Pure, _) if to.dev && from_class == Rim => None,
-        // It waits for servers as other tests do.
-        (Test, "testkit") if from.name == "compat" => None,
+        // They start servers, and wait for them, as tests do.
+        (Test, "testkit") if from_class == Lab || from.name == "compat" => None,
         // It evaluates the objects themselves.
         (Leaf, "types") if from.name == "oracle" => None,
         (Test, _) => complaint("testkit is a dev-dependency only", "move it to [dev-dependencies]"),
         // Crates that use the Kubernetes API are tested against the embedded one.
-        (_, "apiserver") if to.dev && matches!(from_class, Rim | Bin) => None,
-        (_, "apiserver") if from_class == Bin && from.name != "antrea-lab" => {
-            complaint("apiserver is linked by antrea-lab and by tests only", "move it to [dev-dependencies]")
+        (Lab, _) if to.dev && matches!(from_class, Rim | Bin) => None,
+        (Lab, _) if from_class == Bin => {
+            complaint("the lab is linked by the lab and by tests only", "move it to [dev-dependencies]")
         }
         (to_class, _) if !allowed.contains(&to_class) => complaint(rule, fix),
         _ => None,

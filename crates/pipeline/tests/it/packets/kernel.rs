@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use pipeline::model::{Direction, FrontendKind, Mac};
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 use testkit::{Host, Netns, Nic, Ovs};
 
 use super::objects::{TARGET, isolate, local, local6};
@@ -34,9 +34,9 @@ pub(super) fn install(client: &mut Client, cluster: &Cluster) {
 
 /// A connection, and the client's address as the server sees it.
 pub(super) fn connect(client: &Host, server: &TcpListener, to: SocketAddr) -> (TcpStream, TcpStream, IpAddr) {
-    let near = client.tcp_connect(to, PATIENCE).unwrap();
+    let near = client.tcp_connect(to, TIMEOUT).unwrap();
     let (far, seen) = server.accept().unwrap();
-    far.set_read_timeout(Some(PATIENCE)).unwrap();
+    far.set_read_timeout(Some(TIMEOUT)).unwrap();
     (near, far, seen.ip())
 }
 
@@ -105,7 +105,7 @@ fn real_tcp_stacks_resolve_addresses_use_services_and_obey_policies() {
         udp.set_read_timeout(Some(SHORT)).unwrap();
         udp.recv(&mut [0; 16]).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused).then_some(())
     };
-    until("the error", PATIENCE, refused).unwrap();
+    until("the error", TIMEOUT, refused).unwrap();
 
     isolate(&mut cluster, Direction::Ingress, B);
     install(&mut client, &cluster);
@@ -113,7 +113,7 @@ fn real_tcp_stacks_resolve_addresses_use_services_and_obey_policies() {
         Ok(_) => None,
         Err(error) => Some(error.kind()),
     };
-    assert_eq!(until("isolation", PATIENCE, late).unwrap(), ErrorKind::TimedOut);
+    assert_eq!(until("isolation", TIMEOUT, late).unwrap(), ErrorKind::TimedOut);
     exchange(&near, &far);
     connect(&host, &server, at(B.ip, TARGET));
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use openflow::flow::Flow;
 use pipeline::model::{Mac, Mode};
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 
 use super::frame::Step::Syn;
 use super::frame::{Arp, BROADCAST, Frame, NO_MAC, Nd, Packet};
@@ -129,7 +129,7 @@ fn invalid_packets_are_dropped_in_any_order_of_installation_p2() {
         }
         (w.switch.send_unread(A.port, &corrupt(packet.clone())) == 1).then_some(())
     };
-    until("an order in which the seed's flows let it through", PATIENCE, let_through).unwrap();
+    until("an order in which the seed's flows let it through", TIMEOUT, let_through).unwrap();
 }
 
 const SOLICITED_OVERRIDE: u32 = 0x6000_0000;

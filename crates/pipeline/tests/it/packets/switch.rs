@@ -13,7 +13,7 @@ use openflow::message::Message;
 use openflow::port::Port;
 use testkit::Ovs;
 use testkit::process::run;
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 
 use super::frame::{self, Frame, NO_MAC};
 use crate::client::{Client, add};
@@ -169,7 +169,7 @@ impl Bridge {
         self.ovs.inject(port, &frame::frame(NO_MAC, NO_MAC, PROBE, vec![0; 46])).unwrap();
         let probes = self.seen["done"] + 1;
         let through = || (self.ovs.captured("done").unwrap().len() >= probes).then_some(());
-        until("the frame behind", PATIENCE, through).unwrap();
+        until("the frame behind", TIMEOUT, through).unwrap();
         self.seen.insert("done", probes);
     }
 

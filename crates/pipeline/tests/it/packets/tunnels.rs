@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use openflow::port::Port;
 use pipeline::model::{Direction, Mac};
 use testkit::netns::veth_pair;
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 use testkit::{Host, Netns, Nic, Ovs};
 
 use super::kernel::{SHORT, connect, exchange, install};
@@ -124,7 +124,7 @@ fn pods_communicate_through_every_tunnel_type_of_the_userspace_datapath() {
         c.node.tunnels = vec![Port(1)];
     });
     let lost = || (!one.pod.ping_once(R.ip, SHORT).unwrap()).then_some(());
-    until("the peer's own tunnel to be in use, which no flow knows", PATIENCE, lost).unwrap();
+    until("the peer's own tunnel to be in use, which no flow knows", TIMEOUT, lost).unwrap();
     two.change(|c| c.node.tunnels = vec![Port(1), Port(14)]);
     one.pod.ping(R.ip).unwrap();
 }

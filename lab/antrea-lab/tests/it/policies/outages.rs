@@ -1,4 +1,4 @@
-//! Agents and controllers are killed while policies change: what is allowed goes on, and what is not never begins.
+//! Agents and controllers are killed while policies change: allowed connections go on, denied packets never pass.
 //!
 //! A few times in `make test`; `make lab-long` sets `POLICY_KILLS` for many.
 
@@ -18,33 +18,33 @@ use types::meta::Protocol;
 use super::probes::reached;
 use crate::agent::network;
 use crate::endurance::{Stops, kill as kill_in, times};
-use crate::lab::{Kube, Lab, PATIENCE};
+use crate::lab::{Kube, Lab, TIMEOUT};
 use crate::streams::{Noticed, Stream};
 
 const NODES: [&str; 2] = ["node-1", "node-2"];
 /// The kernel keeps this much of a program's name.
 const CONTROLLER: &str = "antrea-controll";
-/// How often somebody knocks where he is not let in, and how many times at least.
-const KNOCK: Duration = Duration::from_millis(5);
-const KNOCKS: usize = 500;
+/// Interval and minimum number of datagrams to a port that policies deny.
+const PROBE_INTERVAL: Duration = Duration::from_millis(5);
+const MIN_PROBES: usize = 500;
 
-/// Somebody who knocks again and again, and who counts whether it is heard.
-struct Knocker {
+/// Sends datagrams that policies deny, and counts those that arrive.
+struct DeniedSender {
     stop: Arc<AtomicBool>,
-    knocked: Arc<AtomicUsize>,
-    heard: Arc<AtomicUsize>,
+    sent: Arc<AtomicUsize>,
+    received: Arc<AtomicUsize>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Knocker {
+impl DeniedSender {
     fn start(from: &Netns, to: &Netns, address: &str) -> Self {
         let inside = to.run(|| UdpSocket::bind("0.0.0.0:9")).unwrap().unwrap();
         let outside = from.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
         outside.connect((address, 9)).unwrap();
-        inside.set_read_timeout(Some(KNOCK * 20)).unwrap();
-        outside.set_read_timeout(Some(KNOCK)).unwrap();
-        let (stop, knocked, heard) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default(), Arc::default());
-        let (stops, hears): (_, Arc<AtomicUsize>) = (Arc::clone(&stop), Arc::clone(&heard));
+        inside.set_read_timeout(Some(PROBE_INTERVAL * 20)).unwrap();
+        outside.set_read_timeout(Some(PROBE_INTERVAL)).unwrap();
+        let (stop, sent, received) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default(), Arc::default());
+        let (stops, hears): (_, Arc<AtomicUsize>) = (Arc::clone(&stop), Arc::clone(&received));
         let listens = std::thread::spawn(move || {
             while !stops.load(Ordering::Relaxed) {
                 if inside.recv(&mut [0; 8]).is_ok() {
@@ -52,30 +52,30 @@ impl Knocker {
                 }
             }
         });
-        let (stops, counts) = (Arc::clone(&stop), Arc::clone(&knocked));
-        let knocks = std::thread::spawn(move || {
+        let (stops, counts) = (Arc::clone(&stop), Arc::clone(&sent));
+        let sender = std::thread::spawn(move || {
             while !stops.load(Ordering::Relaxed) {
-                counts.fetch_add(usize::from(outside.send(b"knock").is_ok()), Ordering::Relaxed);
-                // Nobody answers: this is the pause between two.
+                counts.fetch_add(usize::from(outside.send(b"probe").is_ok()), Ordering::Relaxed);
+                // No answer is expected: the timeout is the interval.
                 let _ = outside.recv(&mut [0; 8]);
             }
         });
-        Self { stop, knocked, heard, threads: vec![listens, knocks] }
+        Self { stop, sent, received, threads: vec![listens, sender] }
     }
 
-    fn knocks(&self) -> usize {
-        self.knocked.load(Ordering::Relaxed)
+    fn sender(&self) -> usize {
+        self.sent.load(Ordering::Relaxed)
     }
 
-    /// How often it was knocked, and how often that was heard.
+    /// How often it was sent, and how often that was received.
     fn end(mut self) -> (usize, usize) {
         self.stop.store(true, Ordering::Relaxed);
         self.threads.drain(..).for_each(|thread| thread.join().unwrap());
-        (self.knocks(), self.heard.load(Ordering::Relaxed))
+        (self.sender(), self.received.load(Ordering::Relaxed))
     }
 }
 
-impl Drop for Knocker {
+impl Drop for DeniedSender {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -115,10 +115,10 @@ fn until_followed(lab: &Lab) {
         let ask = "curl -s -H \"Authorization: Bearer $(cat /var/run/antrea/loopback-client-token)\" \
                    http://127.0.0.1:10350/v1/agentinfo";
         let follows = || {
-            let told: Value = serde_json::from_str(&lab.node(node, &["sh", "-c", ask]).ok()?).ok()?;
-            told["controller"].is_string().then_some(())
+            let state: Value = serde_json::from_str(&lab.node(node, &["sh", "-c", ask]).ok()?).ok()?;
+            state["controller"].is_string().then_some(())
         };
-        until(format_args!("the agent of {node} follows a controller"), PATIENCE, follows).unwrap();
+        until(format_args!("the agent of {node} follows a controller"), TIMEOUT, follows).unwrap();
     }
 }
 
@@ -127,7 +127,7 @@ fn churn(lab: &Lab, stop: &AtomicBool) -> usize {
     let (api, mut steps) = (lab.api(), 0);
     while !stop.load(Ordering::Relaxed) {
         let name = format!("churn-{}", steps % 3);
-        set_policy(&api, &name, allow("web", if steps % 2 == 0 { "nobody" } else { "client" }));
+        set_policy(&api, &name, allow("web", if steps % 2 == 0 { "missing" } else { "client" }));
         if steps % 5 == 4 {
             api.remove("default", "networking.k8s.io/v1", "NetworkPolicy", &name);
         }
@@ -139,7 +139,7 @@ fn churn(lab: &Lab, stop: &AtomicBool) -> usize {
 }
 
 #[test]
-fn agents_and_controllers_killed_open_no_hole_and_close_none() {
+fn killed_agents_and_controllers_neither_allow_denied_nor_drop_allowed_packets() {
     let kills = times("POLICY_KILLS", 4);
     let (lab, api) = network("outages", 2, &["--controllers", "2"]);
     set_policy(&api, "web", allow("web", "client"));
@@ -154,16 +154,16 @@ fn agents_and_controllers_killed_open_no_hole_and_close_none() {
     });
     let target = (web.1.parse().unwrap(), Protocol::Tcp, 7);
     let server = web.0.run(|| std::net::TcpListener::bind("0.0.0.0:7")).unwrap().unwrap();
-    until("the client is let in", PATIENCE, || reached(&client.0, &[target]).contains(&target).then_some(())).unwrap();
+    until("the client is let in", TIMEOUT, || reached(&client.0, &[target]).contains(&target).then_some(())).unwrap();
     assert!(reached(&stranger.0, &[target]).is_empty(), "and the stranger is not");
     drop(server);
 
     let streams = [
         Stream::udp("allowed", &client.0, &web.0, &web.1),
         Stream::tcp("allowed", &client.0, &web.0, &web.1),
-        Stream::udp("nobody's business", &near.0, &client.0, &client.1),
+        Stream::udp("without policies", &near.0, &client.0, &client.1),
     ];
-    let knocker = Knocker::start(&stranger.0, &web.0, &web.1);
+    let knocker = DeniedSender::start(&stranger.0, &web.0, &web.1);
     let stop = AtomicBool::new(false);
     let steps = std::thread::scope(|scope| {
         let stops = Stops(&stop);
@@ -174,7 +174,7 @@ fn agents_and_controllers_killed_open_no_hole_and_close_none() {
                 0 => drop(kill_in(&lab, NODES[number / 3 % 2], "antrea-agent")),
                 1 => {
                     let running =
-                        until("two controllers", PATIENCE, || Some(controllers(&lab)).filter(|all| all.len() == 2));
+                        until("two controllers", TIMEOUT, || Some(controllers(&lab)).filter(|all| all.len() == 2));
                     kill(Pid::from_raw(running.unwrap()[number / 3 % 2]), Signal::SIGKILL).unwrap();
                 }
                 _ => {
@@ -186,15 +186,15 @@ fn agents_and_controllers_killed_open_no_hole_and_close_none() {
             }
         }
         until_followed(&lab);
-        until("enough knocks", PATIENCE, || (knocker.knocks() >= KNOCKS).then_some(())).unwrap();
+        until("enough sender", TIMEOUT, || (knocker.sender() >= MIN_PROBES).then_some(())).unwrap();
         drop(stops);
         churn.join().unwrap()
     });
-    let (knocks, heard) = knocker.end();
+    let (sender, received) = knocker.end();
     println!(
-        "{kills} kills, {steps} changes of policies; {knocks} packets that are not allowed, {heard} of them heard"
+        "{kills} kills, {steps} changes of policies; {sender} packets that are not allowed, {received} of them received"
     );
-    assert_eq!(heard, 0, "of {knocks}");
+    assert_eq!(received, 0, "of {sender}");
     for stream in streams {
         let Noticed { what, sent, lost, longest, outcome } = stream.end();
         println!("{what}: {sent} messages, {} lost, at most {longest:.0?} between two echoes", lost.len());
@@ -202,7 +202,7 @@ fn agents_and_controllers_killed_open_no_hole_and_close_none() {
     }
 
     // One of two controllers dies, and a new policy is in force all the same.
-    let running = until("two controllers", PATIENCE, || Some(controllers(&lab)).filter(|all| all.len() == 2)).unwrap();
+    let running = until("two controllers", TIMEOUT, || Some(controllers(&lab)).filter(|all| all.len() == 2)).unwrap();
     let killed = Instant::now();
     kill(Pid::from_raw(running[0]), Signal::SIGKILL).unwrap();
     set_policy(
@@ -212,6 +212,6 @@ fn agents_and_controllers_killed_open_no_hole_and_close_none() {
     );
     let _server = client.0.run(|| std::net::TcpListener::bind("0.0.0.0:7")).unwrap().unwrap();
     let target = (client.1.parse().unwrap(), Protocol::Tcp, 7);
-    until("the new policy is enforced", PATIENCE, || reached(&near.0, &[target]).is_empty().then_some(())).unwrap();
+    until("the new policy is enforced", TIMEOUT, || reached(&near.0, &[target]).is_empty().then_some(())).unwrap();
     println!("a policy made as a controller died was seen enforced after {:.1?}", killed.elapsed());
 }

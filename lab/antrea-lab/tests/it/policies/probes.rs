@@ -1,4 +1,4 @@
-//! Connections that are tried, all at a time: who waits for a packet that is dropped waits once.
+//! Connection attempts, all at the same time: dropped packets cost one timeout in total.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -16,17 +16,17 @@ use nix::sys::socket::{
 use testkit::Netns;
 use types::meta::Protocol;
 
-/// How long an answer may take. On the way there is no wait but for the processor, and TCP tries again after a second.
-const PATIENCE: Duration = Duration::from_millis(1500);
+/// Timeout of a connection attempt: TCP retransmits a SYN after a second.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// Somebody who answers: accepts connections, and echoes datagrams. Ends with this value.
+/// A server that accepts connections and echoes datagrams. Ends with this value.
 pub(super) struct Server {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// At these ports of all addresses, in a namespace.
+    /// Listens on these ports of all addresses, in a namespace.
     pub(super) fn start(netns: &Netns, ports: &[u16]) -> Self {
         let listen = || {
             let any = |port: &u16| SocketAddr::from(([0u16; 8], *port));
@@ -69,7 +69,7 @@ impl Drop for Server {
     }
 }
 
-/// Where to.
+/// Address, protocol and port of a probe.
 pub(super) type Target = (IpAddr, Protocol, u16);
 
 /// The targets that can be reached from a namespace.
@@ -77,7 +77,7 @@ pub(super) fn reached(from: &Netns, targets: &[Target]) -> BTreeSet<Target> {
     let started =
         || -> Vec<(Target, OwnedFd)> { targets.iter().filter_map(|target| Some((*target, begin(target)?))).collect() };
     let mut waiting = from.run(started).unwrap();
-    let (end, mut reached) = (Instant::now() + PATIENCE, BTreeSet::new());
+    let (end, mut reached) = (Instant::now() + PROBE_TIMEOUT, BTreeSet::new());
     while !waiting.is_empty() {
         let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) else { break };
         let mut wanted: Vec<PollFd<'_>> = waiting
@@ -95,7 +95,7 @@ pub(super) fn reached(from: &Netns, targets: &[Target]) -> BTreeSet<Target> {
         let mut events = events.into_iter();
         waiting.retain(|(target, socket)| {
             let Some(event) = events.next().flatten().filter(|event| !event.is_empty()) else { return true };
-            // An error, such as one that a Node tells, is no connection.
+            // An ICMP error counts as no connection.
             let error = getsockopt(socket, sockopt::SocketError).unwrap_or(1);
             if error == 0 && event.intersects(PollFlags::POLLIN | PollFlags::POLLOUT) {
                 reached.insert(*target);

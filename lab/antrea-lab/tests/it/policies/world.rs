@@ -1,4 +1,4 @@
-//! Three namespaces with three Pods each, one on every Node, and what the documentation says of them.
+//! Three namespaces with three Pods each, one on every Node, and the expected connectivity.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use types::pod::Pod;
 
 use super::probes::{Server, Target, reached};
 use crate::agent::network;
-use crate::lab::{Kube, Lab, PATIENCE};
+use crate::lab::{Kube, Lab, TIMEOUT};
 
 const NAMESPACES: [&str; 3] = ["x", "y", "z"];
 const PODS: [(&str, &str); 3] = [("a", "node-1"), ("b", "node-2"), ("c", "node-3")];
@@ -68,7 +68,7 @@ impl World {
                     let pod = world.api.object(namespace, "v1", "Pod", name)?;
                     crate::lab::is_ready(&pod).then(|| serde_json::from_value::<Pod>(pod).unwrap())
                 };
-                let pod = testkit::wait::until(format!("Pod {namespace}/{name}"), PATIENCE, ready).unwrap();
+                let pod = testkit::wait::until(format!("Pod {namespace}/{name}"), TIMEOUT, ready).unwrap();
                 let netns = world.lab.netns_of(node, namespace, name);
                 world._servers.push(Server::start(&netns, &PORTS));
                 world.netns.insert((namespace, name), netns);
@@ -128,7 +128,7 @@ impl World {
                 }
             }
         }
-        // A Service is judged by where it leads, and nobody is kept from himself.
+        // Policies apply to the endpoint of a Service, and never to traffic of a Pod to itself.
         let (address, endpoint) = self.service;
         let (source, target) = (self.end(from, false), self.end(endpoint, false));
         let allowed = from == endpoint || oracle::connects(&self.cluster, source, target, Protocol::Tcp, 80);
@@ -136,7 +136,8 @@ impl World {
         expected
     }
 
-    /// Tries everything, until all is as documented; says how much is allowed, of how much. A Node reaches its own Pods in any case.
+    /// Tests all connections until they match the documentation. Returns the numbers of allowed and of all connections. A Node
+    /// always reaches its own Pods.
     pub(crate) fn agrees(&self, what: &str) -> (usize, usize) {
         let expected: BTreeMap<Name, BTreeMap<Target, bool>> =
             self.pods.keys().map(|from| (*from, self.expected(*from))).collect();
@@ -204,7 +205,7 @@ impl Kube {
         }
     }
 
-    /// Makes any object, or replaces what the test has made of it.
+    /// Creates or replaces an object of any kind.
     pub(crate) fn put(&self, namespace: &str, version: &str, kind: &str, name: &str, object: Value) {
         self.try_put(namespace, version, kind, name, object).unwrap();
     }
@@ -236,7 +237,7 @@ impl Kube {
         found.map(|object| serde_json::to_value(object).unwrap())
     }
 
-    /// Deletes any object.
+    /// Deletes an object of any kind.
     pub(crate) fn remove(&self, namespace: &str, version: &str, kind: &str, name: &str) {
         self.wait(self.dynamic(namespace, version, kind).delete(name, &Default::default())).unwrap();
     }

@@ -1,8 +1,9 @@
-//! Objects in the API that are allowed, but meant ill.
+//! Attacks with valid but malicious objects in the API.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use antrea_lab::plan::{API, API_PORT};
 use serde_json::{Value, json};
 use testkit::Netns;
 use testkit::wait::until;
@@ -10,11 +11,11 @@ use testkit::wait::until;
 use super::attack::Attacker::{AgentToken, NamespaceEditor, NodeRegistrar, Pod, ServiceCreator};
 use super::attack::{Attack, Effect};
 use super::field::{Field, NEIGHBOUR};
-use crate::lab::PATIENCE;
+use crate::lab::TIMEOUT;
 
-/// What a Node must not lose: the API, a controller, the router, another Node.
-const LIFELINES: [&str; 4] = ["192.168.1.2", "192.168.1.3", "192.168.1.1", "192.168.1.12"];
-/// An address that may well lead to a Service: when it does, so do those beside it.
+/// Addresses that a Node must not lose: the API, a controller, the router, another Node.
+const VITAL_ADDRESSES: [&str; 4] = ["192.168.1.2", "192.168.1.3", "192.168.1.1", "192.168.1.12"];
+/// A harmless external address of the hostile Service: once it is served, the agent has processed the Service.
 const CANARY: &str = "192.0.2.50";
 /// How long an object may take to have an effect, good or bad.
 const EFFECT: Duration = Duration::from_millis(1000);
@@ -31,10 +32,10 @@ pub(super) const CATALOGUE: &[Attack] = &[
     Attack::steps("a Service with the API's and Nodes' addresses", ServiceCreator, external_ips),
 ];
 
-/// Which of the addresses that Nodes need are lost to the first.
+/// The vital addresses that the first Node cannot reach.
 fn lost(f: &Field) -> Vec<&'static str> {
     let reach = |to: &str| f.node("node-1", &format!("ping -n -c 1 -W 1 {to}")).is_ok();
-    LIFELINES.into_iter().filter(|to| !reach(to)).collect()
+    VITAL_ADDRESSES.into_iter().filter(|to| !reach(to)).collect()
 }
 
 fn cut_off(lost: &[&str]) -> String {
@@ -46,13 +47,13 @@ const ROUTES: &str = "ip route; ip -6 route";
 /// The flows of the first Node.
 const FLOWS: &str = "ovs-ofctl -O OpenFlow15 dump-flows br-int";
 
-/// Waits for what an object does, which may be nothing: until what a command prints on the first Node has this text.
+/// Waits until the output of a command on the first Node contains this text; an object without effect is not an error.
 fn effect(f: &Field, command: &str, text: &str) {
     let _ = until("an effect", EFFECT, || f.node("node-1", command).ok()?.contains(text).then_some(()));
 }
 
 fn external_ips(f: &Field, _: usize) -> Effect {
-    let ips: Vec<&str> = LIFELINES.into_iter().chain([CANARY]).collect();
+    let ips: Vec<&str> = VITAL_ADDRESSES.into_iter().chain([CANARY]).collect();
     let ports = json!([{"name": "a", "port": 6443}, {"name": "b", "port": 10349}]);
     let spec = json!({"selector": {"kind": "open"}, "ports": ports, "externalIPs": ips});
     f.api.apply("v1", "Service", "thief", json!({"spec": spec}));
@@ -78,7 +79,7 @@ fn external_ips(f: &Field, _: usize) -> Effect {
 fn services(f: &Field, _: usize) -> Effect {
     let ports = json!([{"port": 80, "nodePort": 30_555, "targetPort": 9}]);
     let service = |kind: &str| json!({"spec": {"type": "NodePort", "selector": {"kind": kind}, "ports": ports, "externalIPs": [CANARY]}});
-    // The same with open endpoints first, to know that the ways are there.
+    // The same with open endpoints first, to check that the frontends work.
     f.api.apply("v1", "Service", "ways", service("open"));
     let object = f.api.object("default", "v1", "Service", "ways").unwrap();
     let own: IpAddr = object["spec"]["clusterIP"].as_str().unwrap().parse().unwrap();
@@ -98,7 +99,7 @@ fn services(f: &Field, _: usize) -> Effect {
             tried.into_iter().filter_map(|tried| tried.join().unwrap()).collect()
         })
     };
-    let open = until("all ways to the Service", PATIENCE, || (reached().len() == tries.len()).then_some(()));
+    let open = until("all ways to the Service", TIMEOUT, || (reached().len() == tries.len()).then_some(()));
     f.api.apply("v1", "Service", "ways", service("safe"));
     // Connections to the closed Pods are denied as soon as the Service forwards to them.
     let closed = until("no way to closed Pods", Duration::from_secs(4), || reached().is_empty().then_some(()));
@@ -189,9 +190,9 @@ fn rogue_subnet(f: &Field, _: usize) -> Effect {
     Effect::new(1, usize::from(taken), if taken { "packets to node-2's Pods went to it" } else { "" })
 }
 
-/// What the API answers to who has the token of the first Node's agent.
+/// Requests with the token of the first Node's agent that must be forbidden.
 fn token(f: &Field, _: usize) -> Effect {
-    let token = std::fs::read_to_string(f.lab.home().join("nodes/node-1/antrea-agent.token")).unwrap();
+    let token = std::fs::read_to_string(f.lab.home.token_of("antrea-agent", "node-1")).unwrap();
     let paths = [
         "/api/v1/namespaces/default/pods/safe-2",
         "/api/v1/namespaces/kube-system/pods/any",
@@ -200,7 +201,7 @@ fn token(f: &Field, _: usize) -> Effect {
         "/api/v1/namespaces/default/serviceaccounts/default/token",
     ];
     let ask = |path: &&str| {
-        let url = format!("https://192.168.1.2:6443{path}");
+        let url = format!("https://{API}:{API_PORT}{path}");
         let curl =
             format!("curl -sk --max-time 10 -o /dev/null -w '%{{http_code}}' -H 'Authorization: Bearer {token}' {url}");
         f.node("node-1", &curl).unwrap() != "403"
@@ -279,11 +280,11 @@ fn many_ports(f: &Field, _: usize) -> Effect {
     let spec = json!({"podSelector": {"matchLabels": {"kind": "open"}}, "ingress": [{"ports": ports, "from": [{"podSelector": {}}]}]});
     f.api.apply("networking.k8s.io/v1", "NetworkPolicy", "ports", json!({"spec": spec}));
     let closed = || (!f.reaches(&f.pod("evil").netns, SocketAddr::new(f.ip("open-1"), 999))).then_some(());
-    let enforced = until("the policy", PATIENCE, closed).is_ok();
+    let enforced = until("the policy", TIMEOUT, closed).is_ok();
     let open = f.reaches(&f.pod("evil").netns, SocketAddr::new(f.ip("open-1"), 1005));
     f.api.remove("default", "networking.k8s.io/v1", "NetworkPolicy", "ports");
     let reopened = || f.reaches(&f.pod("evil").netns, SocketAddr::new(f.ip("open-1"), 999)).then_some(());
-    let gone = until("no policy", PATIENCE, reopened).is_ok();
+    let gone = until("no policy", TIMEOUT, reopened).is_ok();
     Effect::new(1, [enforced, open, gone].iter().filter(|fine| !**fine).count(), "")
 }
 

@@ -1,4 +1,4 @@
-//! What an attack is: who, what, and what must not come of it.
+//! An attack: attacker, action, and the effect that must not occur.
 
 use std::fmt;
 use std::net::{SocketAddr, UdpSocket};
@@ -12,21 +12,21 @@ use super::field::{Field, Mode};
 pub(super) enum Attacker {
     /// A Pod with no rights beyond those of every Pod.
     Pod,
-    /// A Pod that sends what frames it likes (NET_RAW, NET_ADMIN).
+    /// A Pod that sends arbitrary frames (NET_RAW, NET_ADMIN).
     RawPod,
     /// A host on the Nodes' network.
     Neighbour,
     /// A host behind the router.
     Outside,
-    /// Who may create Services or EndpointSlices.
+    /// A user with the right to create Services or EndpointSlices.
     ServiceCreator,
-    /// Who may create and change policies in a namespace.
+    /// A user with the right to create and change policies in a namespace.
     NamespaceEditor,
-    /// Who may create Nodes.
+    /// A user with the right to create Nodes.
     NodeRegistrar,
-    /// Who has got hold of an agent's token.
+    /// A client with a stolen token of an agent.
     AgentToken,
-    /// Who calls the CNI plugin, or changes files and databases of a Node.
+    /// A process on a Node that calls the CNI plugin, or changes files and databases.
     NodeProcess,
 }
 
@@ -58,22 +58,22 @@ pub(super) enum Shot {
     Outside(Vec<u8>),
 }
 
-/// What is done, and what must not come of it.
+/// How an attack is executed, and how its effect is detected.
 pub(super) enum Deed {
     /// These carry a mark, which no isolated Pod may get.
     Shots(fn(&Field, &[u8]) -> Vec<Shot>),
-    /// Its own way to see what comes of it. The number says how large it is: 1 in the short version.
+    /// Executes the attack and detects its effect itself. The number is the scale: 1 in the short version.
     Steps(fn(&Field, usize) -> Effect),
 }
 
-/// What has come of it.
+/// The effect of an attack.
 #[derive(Default)]
 pub(super) struct Effect {
     /// Number of frames, requests or calls.
     pub(super) sent: usize,
-    /// How often there was what must not be.
+    /// Number of forbidden effects.
     pub(super) forbidden: usize,
-    /// What it was, and other figures.
+    /// Description of the effects, and other figures.
     pub(super) note: String,
 }
 
@@ -87,9 +87,9 @@ pub(super) struct Attack {
     pub(super) name: &'static str,
     pub(super) attacker: Attacker,
     pub(super) deed: Deed,
-    /// In `make test`, too.
+    /// Whether `make test` runs it too.
     pub(super) short: bool,
-    /// Where docs/security.md says that nothing stops it.
+    /// Modes in which the attack has an effect, as docs/security.md says.
     pub(super) undefended: &'static [Mode],
 }
 
@@ -111,7 +111,7 @@ impl Attack {
         Self { undefended, ..self }
     }
 
-    /// Does it; says when it was.
+    /// Executes the attack. Returns its time.
     pub(super) fn run(&self, field: &Field, number: usize, size: usize) -> (Effect, Instant, Instant) {
         field.drain();
         let begun = Instant::now();
@@ -125,7 +125,7 @@ impl Attack {
             }
             Deed::Steps(steps) => steps(field, size),
         }));
-        // What goes wrong in one attempt is a row of the table, and the others go on.
+        // A failed attempt becomes a row of the table, and the next attack runs.
         let effect = effect.unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map_or("see above", String::as_str);
             Effect::new(0, 1, format!("panic: {}", text.lines().next().unwrap_or_default()))

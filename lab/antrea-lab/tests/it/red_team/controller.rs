@@ -1,4 +1,4 @@
-//! HTTP/2 that is meant ill, to the controller: without an account, written by hand, as no library would.
+//! Malformed and hostile HTTP/2 to the controller, without credentials.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -61,7 +61,7 @@ fn abused(f: &Field, abuse: impl Fn(SocketAddr) -> (usize, Vec<Kept>) + Sync) ->
     Effect::new(sent, usize::from(!works) + usize::from(grown > GROWTH), note)
 }
 
-/// What all controllers of this machine's labs hold, in KiB.
+/// Resident memory of all controllers of the labs on this machine, in KiB.
 fn memory() -> u64 {
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
     let own = |path: std::path::PathBuf| -> Option<u64> {
@@ -142,7 +142,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes()[..], payload].concat()
 }
 
-/// Reads what there is, so that the other side can go on writing; says whether the connection lives.
+/// Reads all available bytes, so that the controller can go on writing. Returns whether the connection is open.
 fn swallow(tls: &mut Tls) -> bool {
     tls.sock.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let lives = !matches!(tls.read(&mut [0; 65536]), Ok(0));
@@ -215,7 +215,7 @@ fn pings(to: SocketAddr, count: usize) -> (usize, Vec<Kept>) {
     let (begun, mut sent) = (Instant::now(), 0);
     while sent < count && begun.elapsed() < Duration::from_secs(10) {
         let many = [frame(PING, 0, 0, &[0; 8]), frame(SETTINGS, 0, 0, &[]), frame(DATA_PADDED, 0, 1, &[])].concat();
-        // What comes back is not read.
+        // Responses are not read.
         if tls.write_all(&many).is_err() {
             break;
         }

@@ -1,4 +1,4 @@
-//! Where it happens: a lab with victims, an attacker of every kind, and allowed traffic between the victims all the time.
+//! The lab of the attacks: victims with permanent allowed traffic, and attackers of every kind.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,7 +23,7 @@ pub(super) const NEIGHBOUR: (Ipv4Addr, Ipv6Addr) =
 /// The port of allowed traffic.
 pub(super) const ALLOWED: u16 = 7;
 
-/// A Pod: its name, its Node, and what kind of Pod it is to policies.
+/// A Pod: name, Node, and value of the label that policies select.
 pub(super) type Planned = (&'static str, &'static str, &'static str);
 /// `safe` Pods are isolated but for `friend`; `open` ones are not isolated.
 const PODS: [Planned; 8] = [
@@ -105,7 +105,7 @@ impl Field {
         let gateway = gateway(&lab, &pods["safe-1"].host);
         let neighbour = neighbour(&lab);
         let neighbour_tap = Tap::open(&neighbour, "eth0");
-        let outside = Netns::open(&namespace(&lab, "outside")).unwrap();
+        let outside = lab.underlay("outside");
         let outside_tap = Tap::open(&outside, "eth0");
         let outside_mac = mac(&outside.ip(["-j", "link", "show", "eth0"]).unwrap());
         let mut field =
@@ -115,12 +115,12 @@ impl Field {
         field
     }
 
-    /// Waits until the policy is in force, and what it allows is possible.
+    /// Waits until the policy is enforced and allowed connections work.
     fn settle(&self) {
         let (evil, friend) = (&self.pod("evil").netns, &self.pod("friend").netns);
         for safe in ["safe-1", "safe-2", "safe-3"] {
             let to = SocketAddr::new(self.ip(safe), 9);
-            testkit::wait::until(format_args!("{safe} is isolated"), crate::lab::PATIENCE, || {
+            testkit::wait::until(format_args!("{safe} is isolated"), crate::lab::TIMEOUT, || {
                 // Refused means that it was reached.
                 (!self.reaches(evil, to) && self.reaches(friend, to)).then_some(())
             })
@@ -151,7 +151,7 @@ impl Field {
         closes && becomes(true)
     }
 
-    /// Whether a Node's agent says that it lives.
+    /// Whether `/livez` of a Node's agent succeeds.
     pub(super) fn agent_lives(&self, node: &str) -> bool {
         self.node(node, "curl -sf --max-time 3 http://127.0.0.1:10350/livez").is_ok()
     }
@@ -209,7 +209,7 @@ impl Field {
         self.pods.iter().filter(|(name, _)| name.starts_with("safe")).map(|(name, pod)| (*name, pod))
     }
 
-    /// Forgets what has come to Pods so far.
+    /// Discards the frames that Pods have received so far.
     pub(super) fn drain(&self) {
         self.pods.values().for_each(|pod| drop(pod.tap.frames()));
         self.neighbour_tap.frames();
@@ -243,7 +243,7 @@ impl Pod {
     }
 }
 
-/// The MAC in what `ip -j link show` prints.
+/// The MAC in the output of `ip -j link show`.
 pub(super) fn mac(text: &str) -> Mac {
     let links: Value = serde_json::from_str(text).unwrap();
     let bytes = links[0]["address"].as_str().unwrap().split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap());
@@ -259,17 +259,9 @@ fn gateway(lab: &Lab, pod: &Host) -> Host {
     Host { mac: mac(&text), v4: v4.into(), v6: v6.into() }
 }
 
-/// A namespace below the Nodes.
-fn namespace(lab: &Lab, name: &str) -> PathBuf {
-    let state: Value = serde_json::from_slice(&std::fs::read(lab.home().join("lab.json")).unwrap()).unwrap();
-    let all = state["namespaces"].as_array().unwrap();
-    let found = all.iter().find(|entry| entry[0] == name).unwrap_or_else(|| panic!("{state:#}"));
-    found[1].as_str().unwrap().into()
-}
-
 /// A host plugged into the Nodes' network.
 fn neighbour(lab: &Lab) -> Netns {
-    let (fabric, netns) = (Netns::open(&namespace(lab, "fabric")).unwrap(), Netns::new().unwrap());
+    let (fabric, netns) = (lab.underlay("fabric"), Netns::new().unwrap());
     testkit::veth_pair(&fabric, "neighbour", &netns, "eth0").unwrap();
     fabric.ip(["link", "set", "neighbour", "master", "br-a", "up"]).unwrap();
     netns.add_address("eth0", &format!("{}/24", NEIGHBOUR.0)).unwrap();

@@ -1,4 +1,4 @@
-//! Much of something that is allowed, or that costs the Node more than the attacker.
+//! Floods: large amounts of allowed traffic, or of packets that cost the Node more than the attacker.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use super::attack::Attacker::{Neighbour, Pod, RawPod};
 use super::attack::{Attack, Effect, Shot};
 use super::field::Field;
 use super::frames::SYN;
-use crate::lab::PATIENCE;
+use crate::lab::TIMEOUT;
 
-/// How many addresses a Pod may make the bridge learn.
+/// Maximum number of MACs that the bridge learns from a Pod.
 const LEARNED_MACS: usize = 64;
-/// How many flows all clients together may make a sticky Service learn.
+/// Maximum number of learned flows of a Service with session affinity.
 const LEARNED_FLOWS: usize = 2048;
 /// Connections that the Node has room for during the flood of them.
 const ROOM: usize = 16_000;
@@ -36,7 +36,7 @@ pub(super) const CATALOGUE: &[Attack] = &[
     Attack::steps("connections to a closed Pod, by sockets", Pod, closed),
 ];
 
-/// Sends frames at a rate that a Node can handle: what is tested is what they do, not that there are many.
+/// Sends frames at a rate that a Node can handle: the test is about their effect, not about overload.
 fn flood(f: &Field, count: usize, mut frame: impl FnMut(usize) -> Shot) {
     let begun = Instant::now();
     for n in 0..count {
@@ -54,10 +54,10 @@ fn flood(f: &Field, count: usize, mut frame: impl FnMut(usize) -> Shot) {
 fn poisoned(f: &Field, _: usize) -> Effect {
     let (evil, open) = (f.pod("evil").host, f.pod("open-1"));
     let from_node = || f.node("node-1", &format!("ping -n -c 1 -W 1 {}", open.host.v4)).is_ok();
-    // What was learned before is not asked for again.
+    // Known neighbors are not resolved again.
     let forget = || f.node("node-1", "ip neigh flush dev antrea-gw0; ovs-appctl fdb/flush br-int");
     forget().unwrap();
-    until("the Node reaches its Pod", PATIENCE, || from_node().then_some(())).unwrap();
+    until("the Node reaches its Pod", TIMEOUT, || from_node().then_some(())).unwrap();
     let (mut sent, mut failed) = (0, 0);
     for _ in 0..4 {
         let _ = f.node("node-1", "ip neigh flush dev antrea-gw0");
@@ -89,7 +89,7 @@ fn sticky(f: &Field, size: usize) -> Effect {
     let spec = json!({"type": "NodePort", "selector": {"kind": "open"}, "ports": ports, "sessionAffinity": "ClientIP"});
     f.api.apply("v1", "Service", "sticky", json!({"spec": spec}));
     let to = SocketAddr::from(([192, 168, 1, 11], NODE_PORT));
-    until("the sticky Service", PATIENCE, || f.reaches(&f.neighbour, to).then_some(())).unwrap();
+    until("the sticky Service", TIMEOUT, || f.reaches(&f.neighbour, to).then_some(())).unwrap();
     let (count, mac, mut dice) = (5000 * size.min(4), f.mac_of_neighbour(), Dice::new(8));
     flood(f, count, |_| {
         let src = SocketAddr::from(([198, 18, dice.byte(), dice.byte()], 40_000));
@@ -140,7 +140,7 @@ fn connections(f: &Field, size: usize) -> Effect {
     Effect::new(count, forbidden, format!("{failed} of {tried} new connections of others failed"))
 }
 
-/// A Service without endpoints refuses; one Pod has very much refused, another is to be refused at once.
+/// A Service without endpoints rejects connections; while one Pod floods it, another must be rejected at once.
 fn refusals(f: &Field, size: usize) -> Effect {
     f.api.apply("v1", "Service", "empty", json!({"spec": {"selector": {"kind": "empty"}, "ports": [{"port": 80}]}}));
     let service = f.api.object("default", "v1", "Service", "empty").unwrap();
@@ -152,7 +152,7 @@ fn refusals(f: &Field, size: usize) -> Effect {
         let refused = connect.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused);
         refused.then(|| begun.elapsed())
     };
-    until("a refusal", PATIENCE, refused).unwrap();
+    until("a refusal", TIMEOUT, refused).unwrap();
     let (count, mut late, mut longest) = (10_000 * size.min(2), 0u32, Duration::ZERO);
     let begun = Instant::now();
     std::thread::scope(|scope| {
@@ -182,7 +182,7 @@ fn related(f: &Field, _: usize) -> Effect {
     let (evil, safe, friend) = (f.pod("evil").host, f.pod("safe-1"), f.pod("friend"));
     let server = safe.netns.run(|| std::net::UdpSocket::bind((safe.host.v4, 9000))).unwrap().unwrap();
     let client = friend.netns.run(|| std::net::UdpSocket::bind((friend.host.v4, 9001))).unwrap().unwrap();
-    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    server.set_read_timeout(Some(TIMEOUT)).unwrap();
     client.send_to(b"hello", (safe.host.v4, 9000)).unwrap();
     server.recv(&mut [0; 8]).unwrap();
     server.send_to(b"hello", (friend.host.v4, 9001)).unwrap();

@@ -1,4 +1,4 @@
-//! Frames of a hostile Pod to Pods that are closed to it.
+//! Frames of a hostile Pod to Pods that policies isolate.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -26,7 +26,7 @@ pub(super) const CATALOGUE: &[Attack] = &[
         macs.into_iter().flat_map(|from| near(f, mark, from, f.pod("evil").host)).collect()
     }),
     Attack::shots("spoofed gateway", RawPod, |f, mark| {
-        // What comes from the Node is let in whatever policies say.
+        // Traffic of the local Node is allowed by any policy.
         let own = f.pod("evil").host.mac;
         [f.gateway.mac, own].into_iter().flat_map(|from| near(f, mark, from, f.gateway)).collect()
     }),
@@ -96,7 +96,7 @@ pub(super) const CATALOGUE: &[Attack] = &[
         shots
     }),
     Attack::shots("neighbour spoofing", RawPod, |f, mark| {
-        // The mark is in what pads the message. Questions about the own address are allowed.
+        // The mark is in the padding of the message. ARP requests for the own address are allowed.
         let (evil, safe) = (f.pod("evil").host, f.pod("safe-1").host);
         let mut shots = Vec::new();
         for claimed in [f.gateway, f.pod("open-1").host] {

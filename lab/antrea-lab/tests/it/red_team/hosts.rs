@@ -1,4 +1,4 @@
-//! Plain packets of hosts that are no Nodes, and of Pods to what belongs to Nodes.
+//! Packets of hosts that are not Nodes, and of Pods to addresses of Nodes.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;

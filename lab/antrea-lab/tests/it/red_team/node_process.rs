@@ -1,4 +1,4 @@
-//! What a process on a Node, or a broken Node, may do to its agent.
+//! Attacks of a process on a Node, or of a broken Node, on its agent.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use testkit::wait::until;
 use super::attack::Attacker::NodeProcess;
 use super::attack::{Attack, Effect};
 use super::field::Field;
-use crate::lab::{PATIENCE, is_ready, pause};
+use crate::lab::{TIMEOUT, is_ready, pause};
 
 /// How long a Pod may take to start in spite of it.
 const START: Duration = Duration::from_secs(10);
@@ -37,7 +37,7 @@ fn ipam(f: &Field, _: usize) -> Effect {
     let started = starts(f, "after-ipam");
     f.node("node-1", &format!("rm {file}")).unwrap();
     if !started {
-        let _ = until("a Pod", PATIENCE, || f.api.get("after-ipam").filter(is_ready));
+        let _ = until("a Pod", TIMEOUT, || f.api.get("after-ipam").filter(is_ready));
         f.api.delete("after-ipam");
     }
     Effect::new(1, usize::from(!started), if started { "" } else { "no Pod starts" })
@@ -120,7 +120,7 @@ fn socket(f: &Field, _: usize) -> Effect {
     let started = starts(f, "after-garbage");
     if !started {
         kept.clear();
-        let _ = until("a Pod", PATIENCE, || f.api.get("after-garbage").filter(is_ready));
+        let _ = until("a Pod", TIMEOUT, || f.api.get("after-garbage").filter(is_ready));
         f.api.delete("after-garbage");
     }
     Effect::new(200, usize::from(!started), if started { "" } else { "no Pod starts" })
@@ -133,7 +133,7 @@ fn database(f: &Field, _: usize) -> Effect {
         ovs-vsctl add-port br-int bogus2 -- set interface bogus2 type=patch options:peer=nowhere";
     f.node("node-1", commands).unwrap();
     let _ = crate::endurance::kill(&f.lab, "node-1", "antrea-agent");
-    let lives = until("the agent", PATIENCE, || f.agent_lives("node-1").then_some(())).is_ok();
+    let lives = until("the agent", TIMEOUT, || f.agent_lives("node-1").then_some(())).is_ok();
     let started = starts(f, "after-database");
     f.node("node-1", "ovs-vsctl --if-exists del-port bogus -- --if-exists del-port bogus2").unwrap();
     Effect::new(
@@ -152,7 +152,7 @@ fn full_disk(f: &Field, _: usize) -> Effect {
     let refused = !starts(f, "full");
     let lives = f.agent_lives("node-1");
     f.node("node-1", "rm /var/lib/cni/full; cp -a /var/lib/cni/. /tmp/cni/; umount /var/lib/cni; cp -a /tmp/cni/. /var/lib/cni/; rm -r /tmp/cni").unwrap();
-    let recovers = until("a Pod", PATIENCE, || f.api.get("full").filter(is_ready)).is_ok() || !refused;
+    let recovers = until("a Pod", TIMEOUT, || f.api.get("full").filter(is_ready)).is_ok() || !refused;
     if refused {
         f.api.delete("full");
     }

@@ -1,4 +1,4 @@
-//! The address of a Pod that is gone, with what was allowed to it.
+//! A new Pod with the address of a deleted one does not inherit its allowed connections.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) const CATALOGUE: &[Attack] = &[
 /// The search for a free address goes on behind the last one that was given. Here it starts again from the beginning.
 const FORGET: &str = "find /var/lib/cni -name 'last_reserved_ip*' -delete";
 
-/// Makes a Pod that is not isolated; gives its address and its namespace.
+/// Creates a Pod that is not isolated. Returns its address and its namespace.
 fn open(f: &Field) -> (String, testkit::Netns) {
     f.node("node-1", FORGET).unwrap();
     f.api.apply("v1", "Pod", "old", json!({"metadata": {"labels": {"kind": "open"}}, "spec": pause("node-1")}));
@@ -27,7 +27,7 @@ fn open(f: &Field) -> (String, testkit::Netns) {
     (address, f.lab.netns("node-1", "old"))
 }
 
-/// Makes a Pod that is closed to all but friends get the address of one that was open; gives its namespace.
+/// Creates an isolated Pod with the address of a deleted Pod that was not isolated. Returns its namespace.
 fn replaced(f: &Field, address: &str) -> testkit::Netns {
     f.api.delete("old");
     for _ in 0..5 {
@@ -75,7 +75,7 @@ fn outlives(f: &Field, _: usize) -> Effect {
     )
 }
 
-/// A connection of TCP, whose segments go on after the Pod has become another.
+/// A TCP connection that goes on sending segments after the Pod was replaced.
 fn outlives_tcp(f: &Field, _: usize) -> Effect {
     let (address, old) = open(f);
     let to: SocketAddr = format!("{address}:9200").parse().unwrap();

@@ -1,4 +1,4 @@
-//! The table of attempts and outcomes.
+//! The table of attacks and their effects.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::field::Mode;
 /// Lost messages that a busy machine is forgiven, whatever the share.
 const FORGIVEN: usize = 2;
 
-/// What has come of an attack.
+/// A row: an attack and its effect.
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) attacker: Attacker,

@@ -1,4 +1,4 @@
-//! Packets inside packets that only Nodes may send.
+//! Encapsulated packets from senders that are not Nodes.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -63,7 +63,7 @@ pub(super) const CATALOGUE: &[Attack] = &[
     }),
 ];
 
-/// What each Node's tunnel would unpack: a packet from a Pod that is allowed to a Pod that is closed.
+/// The inner packet: from an allowed Pod to an isolated Pod.
 fn inners(f: &Field, mark: &[u8]) -> Vec<(IpAddr, Vec<u8>)> {
     let ways = [
         ("friend", "safe-1", [192, 168, 1, 11]),
@@ -85,7 +85,7 @@ fn each(f: &Field, mark: &[u8], shot: impl Fn(SocketAddr, &[u8]) -> Shot) -> Vec
     let any: SocketAddr = "0.0.0.0:0".parse().unwrap();
     let mut shots = Vec::new();
     for (node, inner) in inners(f, mark) {
-        // What is behind the UDP header.
+        // The payload of the UDP datagram.
         let geneve = frames::geneve(any, any, 0, &inner).bytes;
         let vxlan = frames::vxlan(any, any, 0, &inner).bytes;
         shots.push(shot(SocketAddr::new(node, GENEVE), &geneve[8..]));

@@ -1,4 +1,4 @@
-//! Raw frames into a namespace's network, and all frames that come out of it.
+//! Sends and captures raw frames in a network namespace.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use nix::sys::socket::{AddressFamily, LinkAddr, MsgFlags, SockFlag, SockProtocol
 use nix::sys::socket::{setsockopt, sockopt};
 use testkit::Netns;
 
-/// Enough for what comes during a flood.
+/// Receive buffer, large enough for a flood.
 const BUFFER: usize = 16 << 20;
 
 /// A packet socket on one interface of a namespace.

@@ -1,4 +1,4 @@
-//! Endpoints come and go, and agents die, while a Service is used all the time.
+//! Endpoints change and agents are killed while a Service has permanent traffic.
 //!
 //! Shortly in `make test`; `make services-long` sets `CHURN_SECONDS`, `CHURN_RATE` and `LATEST_MS`.
 
@@ -14,7 +14,7 @@ use testkit::wait::{rest, until};
 
 use super::world::{World, answered_by, connect, times, udp_socket};
 use crate::endurance::Stops;
-use crate::lab::PATIENCE;
+use crate::lab::TIMEOUT;
 
 /// How often a connection that stays is used.
 const TICK: Duration = Duration::from_millis(50);
@@ -63,10 +63,10 @@ fn keep_asking(socket: &UdpSocket, endpoint: u16, stop: &AtomicBool) -> Result<u
     Ok(answers)
 }
 
-/// What clients of a Service see while something happens to it.
+/// Results of the clients of a Service during a disruption.
 struct Used {
     new: Connections,
-    /// What came of each that was to stay.
+    /// Result of each long-lived connection.
     stayed: Vec<Result<usize, String>>,
 }
 
@@ -129,7 +129,7 @@ impl Churn<'_> {
 }
 
 #[test]
-fn endpoints_that_come_and_go_break_no_connection_and_get_none_once_they_are_gone() {
+fn changing_endpoints_break_no_connection_and_removed_ones_get_none() {
     let world = World::start("churn", 10);
     let (seconds, rate) = (times("CHURN_SECONDS", 5), u32::try_from(times("CHURN_RATE", 40)).unwrap());
     let limit = Duration::from_millis(times("LATEST_MS", 1000).try_into().unwrap());
@@ -141,7 +141,7 @@ fn endpoints_that_come_and_go_break_no_connection_and_get_none_once_they_are_gon
         let endpoint = answered_by(&socket);
         stay.contains(&endpoint).then_some((socket, endpoint))
     };
-    let (socket, endpoint) = until("an endpoint that stays", PATIENCE, to_one_that_stays).unwrap();
+    let (socket, endpoint) = until("an endpoint that stays", TIMEOUT, to_one_that_stays).unwrap();
     let mut churn = Churn { world: &world, away: BTreeMap::new(), changes: 0 };
     let began = Instant::now();
     let mut took = Duration::ZERO;
@@ -180,7 +180,7 @@ fn endpoints_that_come_and_go_break_no_connection_and_get_none_once_they_are_gon
 }
 
 #[test]
-fn agents_that_are_killed_break_no_connection_to_a_service_and_hinder_no_new_one() {
+fn killed_agents_break_no_service_connection_and_delay_no_new_one() {
     let world = World::start("kills", 10);
     let to = world.service("web", "TCP", json!({}), 10);
     let kills = times("AGENT_KILLS", 4);

@@ -1,4 +1,4 @@
-//! What the conformance tests of Kubernetes ask of Services, as far as it needs no cloud and is not in the matrix.
+//! The conformance tests of Kubernetes for Services that need no cloud and are not part of the matrix.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use testkit::wait::until;
 
 use super::world::{World, connect, connect_within};
 use super::{place, service, set_ingress};
-use crate::lab::PATIENCE;
+use crate::lab::TIMEOUT;
 
 impl World {
     fn patch(&self, name: &str, patch: &Value) {
@@ -35,19 +35,19 @@ impl World {
             seen = (0..20 * expected.len()).filter_map(|_| connect(from, to).ok()).map(|(port, _)| port).collect();
             (seen == expected).then_some(())
         };
-        let found = until(format_args!("connections to {to}"), PATIENCE, leads);
+        let found = until(format_args!("connections to {to}"), TIMEOUT, leads);
         found.unwrap_or_else(|error| panic!("{error:#}: not {expected:?} but {seen:?}"));
     }
 
-    /// Waits until nobody answers: at once, or not at all.
+    /// Waits until connections are refused or time out.
     fn until_unserved(&self, from: &Netns, to: SocketAddr) {
         let unserved = || connect_within(from, to, Duration::from_millis(700)).is_err().then_some(());
-        until(format_args!("the end of {to}"), PATIENCE, unserved).unwrap();
+        until(format_args!("the end of {to}"), TIMEOUT, unserved).unwrap();
     }
 }
 
 #[test]
-fn services_change_their_type_their_ports_their_affinity_and_their_proxy() {
+fn services_can_change_type_ports_affinity_and_proxy() {
     let world = World::start("conformance", 3);
     let outside = place(&world.lab, "outside");
     // A name of somewhere else becomes a Service, and a NodePort, and a name again.
@@ -91,7 +91,7 @@ fn services_change_their_type_their_ports_their_affinity_and_their_proxy() {
         let seen: BTreeSet<u16> = (0..20).map(|_| connect(&world.client, web).unwrap().0).collect();
         (seen.len() == 1).then_some(())
     };
-    until("affinity", PATIENCE, sticks).unwrap();
+    until("affinity", TIMEOUT, sticks).unwrap();
     world.patch("web", &json!({"spec": {"sessionAffinity": "None"}}));
     world.until_leads(&world.client, web, &[7000, 7001, 7002]);
 
@@ -116,7 +116,7 @@ fn services_change_their_type_their_ports_their_affinity_and_their_proxy() {
     condition(7001, true);
     world.until_leads(&world.client, web, &[7001]);
 
-    // Each zone has its own, if all know theirs; whoever is in no zone gets any.
+    // Clients use endpoints of their zone if all endpoints have hints; clients without a zone use any.
     let zone = |node: &str, zone: Value| {
         let nodes: Api<Node> = Api::all(world.api.client.clone());
         let label = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}});
@@ -143,7 +143,7 @@ fn services_change_their_type_their_ports_their_affinity_and_their_proxy() {
 }
 
 #[test]
-fn source_ranges_say_who_may_use_a_load_balancer() {
+fn source_ranges_restrict_the_clients_of_a_load_balancer() {
     let world = World::start("ranges", 1);
     let (outside, router) = (place(&world.lab, "outside"), place(&world.lab, "router"));
     run(router.command("ip").args(["route", "add", "192.0.2.0/24", "via", "192.168.1.11"]), None).unwrap();

@@ -1,4 +1,4 @@
-//! What happens to Services while they are used: connections spread, clients keep their endpoints, endpoints go.
+//! Services in use: load balancing, session affinity, removed endpoints.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use testkit::wait::until;
 
 use super::world::{World, answered_by, ask, connect, connect_within, times, udp_socket, udp_socket_at};
 use super::{place, service, set_ingress};
-use crate::lab::PATIENCE;
+use crate::lab::TIMEOUT;
 
 /// Whether counts are as even as chance would have it: no more than `sigmas` from the mean.
 fn assert_even(counts: &BTreeMap<u16, usize>, of: usize, sigmas: f64) {
@@ -21,7 +21,7 @@ fn assert_even(counts: &BTreeMap<u16, usize>, of: usize, sigmas: f64) {
 }
 
 #[test]
-fn connections_spread_evenly_and_clients_who_are_remembered_keep_their_endpoint() {
+fn connections_are_balanced_and_session_affinity_keeps_the_endpoint() {
     let world = World::start("spread", 10);
     let connections = times("CONNECTIONS", 2000);
     let tcp = world.service("tcp", "TCP", json!({}), 10);
@@ -60,9 +60,9 @@ fn connections_spread_evenly_and_clients_who_are_remembered_keep_their_endpoint(
     // Another Service still has it, which is no reason to keep it.
     world.remove("sticky", kept);
     let by = || connect(&world.client, sticky).unwrap().0;
-    // The switch counts packets late, and learns as it counts: one that went to the old endpoint may be the last for a moment.
+    // The switch learns with a delay, when it updates statistics: a packet to the old endpoint may be learned last.
     let moved = || Some(by()).filter(|now| *now != kept && (0..20).all(|_| by() == *now));
-    let now = until("another endpoint, for good", PATIENCE, moved).unwrap();
+    let now = until("another endpoint, for good", TIMEOUT, moved).unwrap();
     world.set("sticky", "TCP", &[kept]);
     for _ in 0..20 {
         assert_eq!(by(), now, "it keeps its new one");
@@ -70,11 +70,11 @@ fn connections_spread_evenly_and_clients_who_are_remembered_keep_their_endpoint(
     // It is forgotten after its time, though it comes again and again.
     let brief = world.service("brief", "TCP", affinity(1), 10);
     let first = connect(&world.client, brief).unwrap().0;
-    until("another endpoint", PATIENCE, || (connect(&world.client, brief).unwrap().0 != first).then_some(())).unwrap();
+    until("another endpoint", TIMEOUT, || (connect(&world.client, brief).unwrap().0 != first).then_some(())).unwrap();
 }
 
 #[test]
-fn datagrams_of_a_client_that_goes_on_sending_find_another_endpoint_when_theirs_is_gone() {
+fn datagrams_of_one_client_move_to_another_endpoint_when_theirs_is_removed() {
     let world = World::start("datagrams", 3);
     let outside = place(&world.lab, "outside");
     let at = world.service("dns", "UDP", json!({"type": "NodePort"}), 2);
@@ -90,25 +90,25 @@ fn datagrams_of_a_client_that_goes_on_sending_find_another_endpoint_when_theirs_
         assert_eq!(answered_by(socket), gone, "{who}: a connection has one endpoint");
         world.remove("dns", gone);
         let moved = || ask(socket).ok().filter(|port| *port != gone);
-        until(format_args!("another endpoint for {who}"), PATIENCE, moved).unwrap();
+        until(format_args!("another endpoint for {who}"), TIMEOUT, moved).unwrap();
         world.set("dns", "UDP", &[gone]);
     }
-    // It goes while nobody looks.
+    // The endpoint is removed while the client is idle.
     let (_, socket) = &clients[0];
     let gone = answered_by(socket);
     let old = world.lab.pid("node-1", "antrea-agent");
     world.kill_agent("node-1");
     world.remove("dns", gone);
-    until("another agent", PATIENCE, || world.lab.pid("node-1", "antrea-agent").filter(|pid| Some(*pid) != old))
+    until("another agent", TIMEOUT, || world.lab.pid("node-1", "antrea-agent").filter(|pid| Some(*pid) != old))
         .unwrap();
-    until("another endpoint", PATIENCE, || ask(socket).ok().filter(|port| *port != gone)).unwrap();
-    // A client that asks before there is anybody is served when there is.
+    until("another endpoint", TIMEOUT, || ask(socket).ok().filter(|port| *port != gone)).unwrap();
+    // A client that sends before there is an endpoint is served when there is one.
     for port in world.servers.ports.iter().filter(|port| **port != gone).take(1) {
         world.remove("dns", *port);
     }
     let refused =
         || ask(&udp_socket(&world.client, at)).err().filter(|e| e.kind() == std::io::ErrorKind::ConnectionRefused);
-    until("a refusal", PATIENCE, refused).unwrap();
+    until("a refusal", TIMEOUT, refused).unwrap();
     let early = udp_socket(&world.client, at);
     assert!(ask(&early).is_err());
     world.set("dns", "UDP", &[7002]);
@@ -116,27 +116,27 @@ fn datagrams_of_a_client_that_goes_on_sending_find_another_endpoint_when_theirs_
 }
 
 #[test]
-fn a_client_that_connects_before_there_is_a_service_is_served_when_there_is() {
+fn a_client_that_connects_before_the_service_exists_is_served_afterwards() {
     let world = World::start("early", 1);
     // The route to Services covers all addresses between the first and the last. Without it the Node would reply with an ICMP error.
     world.service("far", "TCP", json!({"clusterIP": "10.96.255.1"}), 1);
     let route =
         || world.lab.node("node-1", &["ip", "route", "get", "10.96.77.1"]).ok().filter(|to| to.contains("antrea-gw0"));
-    until("a route to Services that do not exist yet", PATIENCE, route).unwrap();
+    until("a route to Services that do not exist yet", TIMEOUT, route).unwrap();
     let tracked = || world.lab.node("node-1", &["ovs-appctl", "dpctl/dump-conntrack"]).unwrap();
     let is_served = |number: u8| {
         let (name, at) = (format!("web-{number}"), SocketAddr::from(([10, 96, 77, number], 80)));
         world.set(&name, "TCP", &[7000]);
         let got = std::thread::scope(|scope| {
             // One packet is sent again after a second, and then ever more seldom: it is not a new connection that gets there.
-            let early = scope.spawn(|| connect_within(&world.client, at, PATIENCE).map(|(port, _)| port));
+            let early = scope.spawn(|| connect_within(&world.client, at, TIMEOUT).map(|(port, _)| port));
             let begun = || tracked().contains(&format!("dst={},", at.ip())).then_some(());
-            until("a connection that began", PATIENCE, begun).unwrap();
+            until("a connection that began", TIMEOUT, begun).unwrap();
             world.api.apply("v1", "Service", &name, json!({"spec": {"clusterIP": at.ip(), "ports": [{"port": 80}]}}));
             early.join().unwrap().unwrap()
         });
         assert_eq!(got, 7000);
-        // The Node may lead it there, too, by a detour on which it has the Node's address.
+        // The Node may also forward it, with the address of the Node as the source.
         !tracked().contains(&format!("reply=(src={},", at.ip()))
     };
     // A packet that is sent again just before the first is forgotten takes the detour.
@@ -144,7 +144,7 @@ fn a_client_that_connects_before_there_is_a_service_is_served_when_there_is() {
 }
 
 #[test]
-fn load_balancers_learn_which_nodes_have_endpoints() {
+fn health_check_node_ports_report_which_nodes_have_endpoints() {
     let world = World::start("health", 2);
     let spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"});
     world.service("web", "TCP", spec, 2);
@@ -158,7 +158,7 @@ fn load_balancers_learn_which_nodes_have_endpoints() {
     };
     let asked = |address: &str, port: u64| status(address, &format!("http://{address}:{port}/healthz"));
     let is = |address: &str, port: u64, code: &str| {
-        until(format_args!("{code} of {address}:{port}"), PATIENCE, || (asked(address, port) == code).then_some(()))
+        until(format_args!("{code} of {address}:{port}"), TIMEOUT, || (asked(address, port) == code).then_some(()))
             .unwrap();
     };
     is("192.168.1.12", port, "200");

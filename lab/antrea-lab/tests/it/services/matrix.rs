@@ -1,4 +1,4 @@
-//! Every kind of Service, from everywhere, to endpoints everywhere: reached or not, and by whom, as Kubernetes says.
+//! Every kind of Service, client and endpoint location: reachability and the client address that the server sees.
 //!
 //! The table of it is in docs/services.md; `make codegen` writes it.
 
@@ -16,11 +16,11 @@ use super::oracle::{Backend, Client, Expected, Kind, expected, is_a_case};
 use super::probe::{Outcome, ask_all};
 use super::{TARGET, labelled_pod, place, service, set_ingress, teller};
 use crate::agent::network;
-use crate::lab::{Kube, Lab, PATIENCE};
+use crate::lab::{Kube, Lab, TIMEOUT};
 
 /// The table starts after this line.
 const MARK: &str = "<!-- From here on written by `make codegen`. -->\n";
-/// How often what is not as expected is tried again: packets get lost on a machine that is busy.
+/// Number of retries of unexpected results: a busy machine loses packets.
 const ROUNDS: usize = 4;
 
 /// A Service of the matrix: its endpoint and its policies.
@@ -32,7 +32,7 @@ fn name((backend, client, local): Wanted) -> String {
         Backend::PodOnNode3 => "pod-3",
         Backend::HostOfNode1 => "host-1",
         Backend::HostOfNode3 => "host-3",
-        Backend::Nobody => "nobody",
+        Backend::None => "missing",
         Backend::Itself if client == Client::PodOnNode1 => "client-1",
         Backend::Itself => "client-2",
     };
@@ -41,7 +41,7 @@ fn name((backend, client, local): Wanted) -> String {
 
 /// The number of a Service, for its external addresses.
 fn number(name: &str) -> u8 {
-    let names = ["pod-1", "pod-3", "host-1", "host-3", "nobody", "client-1", "client-2"];
+    let names = ["pod-1", "pod-3", "host-1", "host-3", "missing", "client-1", "client-2"];
     let index = names.iter().position(|other| name.starts_with(other)).unwrap();
     u8::try_from(10 + 2 * index).unwrap() + u8::from(name.ends_with("local"))
 }
@@ -102,7 +102,7 @@ fn node(number: u8) -> [IpAddr; 2] {
     [Ipv4Addr::new(192, 168, u8::try_from(net).unwrap(), host).into(), v6.into()]
 }
 
-/// Whose address that is: a Node has those of its gateway and of its translations too.
+/// The owner of an address; those of its gateway and of its SNAT belong to a Node too.
 fn owner(ip: IpAddr) -> Option<u8> {
     let of_pods = |number: u8| -> [IpAddr; 4] {
         let v6 = |host| Ipv6Addr::new(0xfd00, 0x10, 0x10, number.into(), 0, 0, 0, host).into();
@@ -133,7 +133,7 @@ fn clients(lab: &Lab, api: &Kube) -> BTreeMap<Client, Asking> {
     ])
 }
 
-/// An outcome in the terms of what is expected. The entry Node translates to its virtual address what goes to its own host.
+/// Converts an outcome for the comparison. The entry Node translates connections to its own host to its virtual address.
 fn judge(outcome: Outcome, asking: &Asking, entry: u8, backend: Backend) -> Expected {
     match outcome {
         Outcome::Refused => Expected::Refused,
@@ -156,26 +156,26 @@ fn of_node(expected: Expected, client: Client) -> Expected {
     }
 }
 
-/// One cell of the table: what is asked how.
+/// One cell of the table: a Service, a kind of frontend, and the results.
 struct Case {
     wanted: Wanted,
     kind: Kind,
-    /// Any of these.
+    /// Any of these outcomes is correct.
     expected: Vec<Expected>,
     targets: Vec<(bool, SocketAddr)>,
     seen: Vec<Expected>,
 }
 
 #[test]
-fn every_service_is_reached_from_everywhere_as_kubernetes_says() {
+fn every_kind_of_service_behaves_as_kubernetes_specifies() {
     let flows = ["ovs-ofctl", "-OOpenFlow15", "dump-flows", "br-int", "table=41"];
     let only = |kind, client, backend, local| vec![expected(kind, client, backend, local)];
     let table = judge_all("matrix", &[], &flows, only);
     compare_with_documentation(&table);
 }
 
-/// Starts a lab, asks everything of it, and compares that with what is expected; the table of it. `serves` is a command that tells all
-/// Services that a Node knows.
+/// Starts a lab, tests all cases, and compares the results with the oracle. Returns the table. `serves` is a command that prints all
+/// Services of a Node.
 pub(crate) fn judge_all(
     name_of_lab: &'static str,
     arguments: &[&str],
@@ -238,12 +238,12 @@ pub(crate) fn judge_all(
     table
 }
 
-/// Waits until every Node knows all Services, as a command tells.
+/// Waits until the output of a command has all Services on every Node.
 fn until_served(lab: &Lab, serves: &[&str]) {
     let last = external("client-2-local", false)[1].to_string();
     for node in ["node-1", "node-2", "node-3"] {
         let holds = || lab.node(node, serves).ok()?.contains(&last).then_some(());
-        until(format_args!("all Services on {node}"), PATIENCE, holds).unwrap();
+        until(format_args!("all Services on {node}"), TIMEOUT, holds).unwrap();
     }
 }
 

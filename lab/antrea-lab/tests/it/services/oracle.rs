@@ -1,11 +1,11 @@
-//! What Kubernetes says should happen, from its documentation and from what kube-proxy does.
+//! The expected behaviour of Services, from the documentation of Kubernetes and from kube-proxy.
 //!
-//! node-1 is the Node whose NodePorts are asked, and to which the outside sends what is for external addresses. A Node takes
-//! care of what its own Pods and it itself send to cluster IPs and external addresses.
+//! Clients use the node ports of node-1, which is also the next hop of the outside for external addresses. Connections of Pods
+//! and Nodes to ClusterIPs and external addresses are handled by their own Node.
 
 use std::fmt;
 
-/// What is asked.
+/// The kind of frontend that the client uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     ClusterIp,
@@ -14,7 +14,6 @@ pub(crate) enum Kind {
     ExternalIp,
 }
 
-/// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Client {
     PodOnNode1,
@@ -33,10 +32,10 @@ pub(crate) enum Backend {
     HostOfNode3,
     /// The client Pod itself.
     Itself,
-    Nobody,
+    None,
 }
 
-/// What comes of it, as far as anyone may rely on it.
+/// The outcome, as far as Kubernetes specifies it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Expected {
     /// The endpoint sees the client's own address.
@@ -91,7 +90,7 @@ impl Client {
 
 impl Backend {
     pub(crate) const ALL: [Self; 6] =
-        [Self::PodOnNode1, Self::PodOnNode3, Self::HostOfNode1, Self::HostOfNode3, Self::Itself, Self::Nobody];
+        [Self::PodOnNode1, Self::PodOnNode3, Self::HostOfNode1, Self::HostOfNode3, Self::Itself, Self::None];
 
     pub(crate) fn title(self) -> &'static str {
         match self {
@@ -100,7 +99,7 @@ impl Backend {
             Self::HostOfNode1 => "on node-1's network",
             Self::HostOfNode3 => "on node-3's network",
             Self::Itself => "the client itself",
-            Self::Nobody => "none",
+            Self::None => "none",
         }
     }
 
@@ -110,7 +109,7 @@ impl Backend {
             Self::PodOnNode1 | Self::HostOfNode1 => Some(1),
             Self::PodOnNode3 | Self::HostOfNode3 => Some(3),
             Self::Itself => client.node(),
-            Self::Nobody => None,
+            Self::None => None,
         }
     }
 
@@ -119,13 +118,13 @@ impl Backend {
     }
 }
 
-/// Whether there is such a case at all: nobody outside reaches cluster IPs, and only a Pod can be its own endpoint here.
+/// Whether the case exists: external clients cannot reach ClusterIPs, and only a Pod can be its own endpoint here.
 pub(crate) fn is_a_case(kind: Kind, client: Client, backend: Backend) -> bool {
     let reachable = kind != Kind::ClusterIp || client != Client::Outside;
     reachable && (backend != Backend::Itself || client.is_pod())
 }
 
-/// What should happen. With `local`, the policy is Local, and otherwise Cluster.
+/// The expected outcome. With `local`, the traffic policy is Local, otherwise Cluster.
 pub(crate) fn expected(kind: Kind, client: Client, backend: Backend, local: bool) -> Expected {
     let Some(backend_node) = backend.node(client) else { return Expected::Refused };
     // The Node that chooses the endpoint.
@@ -134,7 +133,7 @@ pub(crate) fn expected(kind: Kind, client: Client, backend: Backend, local: bool
         _ => client.node().unwrap_or(1),
     };
     let is_external = kind != Kind::ClusterIp;
-    // Policy Local of external addresses does not bind who is on the Node that chooses.
+    // externalTrafficPolicy Local does not apply to clients on the Node that selects the endpoint.
     let short_cut = is_external && client.node() == Some(entry);
     if local && backend_node != entry && !short_cut {
         return Expected::Dropped;
@@ -142,7 +141,7 @@ pub(crate) fn expected(kind: Kind, client: Client, backend: Backend, local: bool
     if backend == Backend::Itself && client.node() == Some(entry) {
         return Expected::Hairpin;
     }
-    // What a Pod sends to another Node leaves as its own Node.
+    // Connections of a Pod to another Node have the source address of its own Node.
     let comes_as_client = client.node() == Some(entry) || !client.is_pod();
     // Antrea's way to an endpoint on the choosing Node's own network leads through the switch and back, so that the host must
     // not see its clients' addresses: there policy Local loses them, which Kubernetes does not want.
@@ -151,20 +150,20 @@ pub(crate) fn expected(kind: Kind, client: Client, backend: Backend, local: bool
     match client.node() {
         _ if masqueraded => Expected::Node(entry),
         Some(node) if !comes_as_client => Expected::Node(node),
-        // So does what it sends to the network of another Node, or of its own: Pods' addresses are for Pods.
+        // The same for connections to the network of another Node or its own: Pod addresses are used between Pods only.
         Some(node) if client.is_pod() && backend.is_on_host() && backend_node != node => Expected::Node(node),
         _ => Expected::Client,
     }
 }
 
-/// What kube-proxy may do: it hides clients' addresses more often, and the kernel tells only few a second that nobody is there.
+/// Additional outcomes that are correct for kube-proxy: it masquerades more often, and the kernel limits the rate of ICMP errors.
 pub(crate) fn by_kube_proxy(kind: Kind, client: Client, backend: Backend, local: bool) -> Vec<Expected> {
     let expected = expected(kind, client, backend, local);
     let from_pod_to_pod = client.is_pod() && matches!(backend, Backend::PodOnNode1 | Backend::PodOnNode3);
     match expected {
         Expected::Refused => vec![Expected::Refused, Expected::Dropped],
         Expected::Dropped => vec![Expected::Dropped],
-        // That is what policy Local is for.
+        // Policy Local keeps the client address.
         _ if local && client == Client::Outside => vec![Expected::Client],
         _ if kind == Kind::ClusterIp && from_pod_to_pod => vec![expected],
         _ => [Expected::Client, Expected::Hairpin].into_iter().chain((1..=3).map(Expected::Node)).collect(),

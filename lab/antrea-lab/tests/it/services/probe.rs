@@ -1,4 +1,4 @@
-//! Asks servers who they think is asking, many at once.
+//! Requests to many servers at once, which return the client address that they see.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -7,21 +7,21 @@ use testkit::Netns;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
-/// One attempt; who is silent so long is silent.
-const PATIENCE: Duration = Duration::from_millis(1500);
+/// Timeout of one attempt.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// What comes of it.
+/// Result of a request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Outcome {
-    /// The server has seen this client.
+    /// The server saw this client address.
     Seen(IpAddr),
-    /// Somebody said no.
+    /// The connection was refused.
     Refused,
-    /// Nobody answered.
+    /// There was no response within the timeout.
     Silent,
 }
 
-/// Asks all of them at once, from a namespace.
+/// Sends all requests at once, from a namespace.
 pub(crate) fn ask_all(from: &Netns, targets: &[(bool, SocketAddr)]) -> Vec<Outcome> {
     let ask = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -39,7 +39,7 @@ pub(crate) fn ask_all(from: &Netns, targets: &[(bool, SocketAddr)]) -> Vec<Outco
 
 async fn one(udp: bool, to: SocketAddr) -> Outcome {
     let asked = async { if udp { by_udp(to).await } else { by_tcp(to).await } };
-    match tokio::time::timeout(PATIENCE, asked).await {
+    match tokio::time::timeout(PROBE_TIMEOUT, asked).await {
         Ok(Ok(text)) => Outcome::Seen(text.parse::<SocketAddr>().unwrap().ip()),
         Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => Outcome::Refused,
         // Whatever else goes wrong is no answer.

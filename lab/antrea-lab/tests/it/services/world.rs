@@ -1,4 +1,4 @@
-//! A lab with servers that tell who they are, and Services whose endpoints tests set.
+//! A lab with servers that return their port, and Services with endpoints that tests set.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -15,14 +15,14 @@ use testkit::wait::until;
 
 use super::{labelled_pod, service};
 use crate::agent::network;
-use crate::lab::{Kube, Lab, PATIENCE, pause};
+use crate::lab::{Kube, Lab, TIMEOUT, pause};
 
 /// How long an answer may take on a machine that is busy.
 const LATE: Duration = Duration::from_secs(5);
 /// How long an answer to a datagram is waited for before one asks again.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// A number, unless the environment says otherwise.
+/// A number from an environment variable, or the default.
 pub(super) fn times(variable: &str, otherwise: usize) -> usize {
     std::env::var(variable).map_or(otherwise, |value| value.parse().unwrap())
 }
@@ -36,7 +36,7 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Each tells its port to whoever asks: by TCP at once, and echoes what it is sent afterwards; by UDP before what it is sent.
+    /// Each server returns its port: over TCP after the connect, followed by an echo; over UDP before each echoed datagram.
     pub(super) fn start(netns: &Netns, address: IpAddr, count: u16) -> Self {
         let ports: Vec<u16> = (7000..7000 + count).collect();
         let stop = std::sync::Arc::new(AtomicBool::new(false));
@@ -82,7 +82,7 @@ impl Drop for Servers {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for listener in self.listeners.drain(..) {
-            // Whoever waits for connections learns that there will be none.
+            // Ends the thread that accepts connections.
             let _ = TcpStream::from(OwnedFd::from(listener)).shutdown(Shutdown::Both);
         }
     }
@@ -105,7 +105,7 @@ pub(super) fn connect(from: &Netns, to: SocketAddr) -> std::io::Result<(u16, Tcp
     connect_within(from, to, LATE)
 }
 
-/// The same for who does not expect it to work.
+/// Like [`connect`], with another timeout for the handshake.
 pub(super) fn connect_within(from: &Netns, to: SocketAddr, time: Duration) -> std::io::Result<(u16, TcpStream)> {
     let connect = || -> std::io::Result<(u16, TcpStream)> {
         let mut stream = TcpStream::connect_timeout(&to, time)?;
@@ -135,7 +135,7 @@ pub(super) fn ask(socket: &UdpSocket) -> std::io::Result<u16> {
 
 /// The server that a socket's datagrams get to; one that is lost is sent again.
 pub(super) fn answered_by(socket: &UdpSocket) -> u16 {
-    until("an answer to a datagram", PATIENCE, || ask(socket).ok()).unwrap()
+    until("an answer to a datagram", TIMEOUT, || ask(socket).ok()).unwrap()
 }
 
 pub(super) fn udp_socket(from: &Netns, to: SocketAddr) -> UdpSocket {
@@ -150,7 +150,7 @@ pub(super) fn udp_socket_at(from: &Netns, port: u16, to: SocketAddr) -> UdpSocke
     socket
 }
 
-/// A lab with a client on node-1 and servers on node-2, and Services without selectors whose endpoints tests set.
+/// A lab with a client on node-1 and servers on node-2, and Services without selectors.
 pub(super) struct World {
     pub(super) lab: Lab,
     pub(super) api: Kube,
@@ -171,7 +171,7 @@ impl World {
         Self { lab, api, client, servers }
     }
 
-    /// Makes a Service with the first so many servers, and waits until it is served; where.
+    /// Creates a Service with the first `servers` servers, and waits until it works. Returns its address.
     pub(super) fn service(&self, name: &str, protocol: &str, mut spec: Value, servers: usize) -> SocketAddr {
         spec["ports"] = json!([{"port": 80, "protocol": protocol}]);
         self.api.apply("v1", "Service", name, json!({"spec": spec}));
@@ -182,7 +182,7 @@ impl World {
             "TCP" => connect(&self.client, at).ok().map(drop),
             _ => ask(&udp_socket(&self.client, at)).ok().map(drop),
         };
-        until(format_args!("Service {name}"), PATIENCE, served).unwrap();
+        until(format_args!("Service {name}"), TIMEOUT, served).unwrap();
         at
     }
 
@@ -190,7 +190,7 @@ impl World {
         Api::namespaced(self.api.client.clone(), "default")
     }
 
-    /// Gives a Service these servers, too.
+    /// Writes the EndpointSlices of a Service for these servers.
     pub(super) fn set(&self, name: &str, protocol: &str, ports: &[u16]) {
         self.servers.slices(name, protocol, ports).iter().for_each(|slice| self.put(slice));
     }
@@ -208,13 +208,13 @@ impl World {
     }
 
     pub(super) fn kill_agent(&self, node: &str) {
-        let pid = until("an agent", PATIENCE, || self.lab.pid(node, "antrea-agent")).unwrap();
+        let pid = until("an agent", TIMEOUT, || self.lab.pid(node, "antrea-agent")).unwrap();
         self.lab.node(node, &["kill", "-KILL", &pid.to_string()]).unwrap();
     }
 
     /// Waits until an agent is ready that was started after one was killed.
     pub(super) fn until_agent_is_back(&self, node: &str) {
         let ready = || self.lab.node(node, &["curl", "-sf", "http://127.0.0.1:10350/readyz"]).ok().map(drop);
-        until(format_args!("the agent of {node}"), PATIENCE, ready).unwrap();
+        until(format_args!("the agent of {node}"), TIMEOUT, ready).unwrap();
     }
 }

@@ -2,37 +2,47 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::garbage::Index;
-use super::{ends, hash, is_over, is_ready, new_pod, status, write};
+use super::{hash, new_pod, write, write_status};
 use crate::core::{Core, DeleteOptions};
 use crate::failure::Failure;
+use crate::objects::{DaemonSet, Node, Pod, read};
 use crate::selector::Labels;
-use crate::value::{at, items, set, text};
+use crate::value::set;
+
+const REVISION: &str = "controller-revision-hash";
+/// Taints that the Pods of a DaemonSet tolerate, with their effects.
+const TOLERATED: [(&str, &str); 6] = [
+    ("not-ready", "NoExecute"),
+    ("unreachable", "NoExecute"),
+    ("disk-pressure", "NoSchedule"),
+    ("memory-pressure", "NoSchedule"),
+    ("pid-pressure", "NoSchedule"),
+    ("unschedulable", "NoSchedule"),
+];
 
 pub(in super::super) fn daemon_set(core: &Core, index: &Index, namespace: &str, name: &str) -> Result<(), Failure> {
-    let Some(daemons) = core.find("apps", "daemonsets", namespace, name).filter(|daemons| !ends(daemons)) else {
-        return Ok(());
-    };
+    let daemons = core.read::<DaemonSet>(namespace, name).filter(|daemons| !daemons.metadata.is_terminating());
+    let Some(daemons) = daemons else { return Ok(()) };
     let pods = core.builtin("", "pods")?;
-    let template = at(&daemons, "spec.template");
+    let template = &daemons.spec.template;
     let hash = hash(template);
-    let selector = Labels::of_object(&json!({"matchLabels": at(template, "spec.nodeSelector")}));
-    let mut nodes = core.all("", "nodes", "");
-    nodes.retain(|node| selector.matches_labels(at(node, "metadata.labels")) && !ends(node));
-    let nodes: BTreeSet<_> = nodes.iter().map(|node| text(node, "metadata.name")).collect();
-    let current =
-        |pod: &Value| at(pod, "metadata.labels").get("controller-revision-hash").and_then(Value::as_str) == Some(&hash);
-    let mine = index.controlled(core, "/pods", &daemons);
+    let selector = Labels::of_map(&template.spec.node_selector);
+    let nodes = core.read_all::<Node>().into_iter().map(|node| node.metadata);
+    let nodes = nodes.filter(|node| selector.matches_map(&node.labels) && !node.is_terminating());
+    let nodes: BTreeSet<_> = nodes.map(|node| node.name).collect();
+    let current = |pod: &Pod| pod.metadata.label(REVISION) == Some(&hash);
+    let mine = index.controlled::<Pod>(core, &daemons.metadata.uid);
     let mut left = Vec::new();
     // Nodes with a current Pod, or with one that must be deleted before another is created.
     let mut taken = BTreeSet::new();
     for pod in mine {
-        let (node, name) = (text(&pod, "spec.nodeName").to_owned(), text(&pod, "metadata.name"));
-        if ends(&pod) {
+        let (node, name) = (pod.spec.node_name.clone(), &pod.metadata.name);
+        if pod.metadata.is_terminating() {
             taken.insert(node);
-        } else if nodes.contains(node.as_str()) && current(&pod) && !is_over(&pod) && taken.insert(node.clone()) {
+        } else if nodes.contains(&node) && current(&pod) && !pod.is_over() && taken.insert(node.clone()) {
             left.push(pod);
         } else {
             match core.delete(&pods, namespace, name, &DeleteOptions::default()) {
@@ -42,36 +52,28 @@ pub(in super::super) fn daemon_set(core: &Core, index: &Index, namespace: &str, 
             }
         }
     }
-    for node in nodes.iter().filter(|node| !taken.contains(**node)) {
-        let mut pod = new_pod(&daemons, template);
-        set(&mut pod, "metadata.labels.controller-revision-hash", hash.as_str());
-        let generation = at(&daemons, "metadata.generation").to_string();
-        set(&mut pod, "metadata.labels.pod-template-generation", generation);
+    let owner = daemons.metadata.as_controller("apps/v1", "DaemonSet");
+    let mut template = template.clone();
+    let generation = daemons.metadata.generation.unwrap_or_default();
+    template.metadata.labels.insert(REVISION.into(), hash.clone());
+    template.metadata.labels.insert("pod-template-generation".into(), generation.to_string());
+    template.spec.tolerations.extend(TOLERATED.iter().map(
+        |(key, effect)| json!({"key": format!("node.kubernetes.io/{key}"), "operator": "Exists", "effect": effect}),
+    ));
+    for node in nodes.difference(&taken) {
+        let mut pod = new_pod(&owner, &template);
         let term = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});
         let required = json!({"nodeSelectorTerms": [term]});
         set(&mut pod, "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution", required);
         // There is no scheduler that would handle node affinity.
-        set(&mut pod, "spec.nodeName", *node);
-        let tolerated = [
-            "not-ready:NoExecute",
-            "unreachable:NoExecute",
-            "disk-pressure:NoSchedule",
-            "memory-pressure:NoSchedule",
-            "pid-pressure:NoSchedule",
-            "unschedulable:NoSchedule",
-        ];
-        let mut tolerations = items(&pod, "spec.tolerations").to_vec();
-        tolerations.extend(tolerated.iter().filter_map(|text| text.split_once(':')).map(
-            |(key, effect)| json!({"key": format!("node.kubernetes.io/{key}"), "operator": "Exists", "effect": effect}),
-        ));
-        set(&mut pod, "spec.tolerations", tolerations);
-        left.push(core.create(&pods, namespace, pod, &write())?.object);
+        set(&mut pod, "spec.nodeName", node.as_str());
+        left.push(read(&core.create(&pods, namespace, pod, &write())?.object));
     }
-    let ready = left.iter().filter(|pod| is_ready(pod)).count();
+    let ready = left.iter().filter(|pod| pod.is_ready()).count();
     let counts = json!({
         "desiredNumberScheduled": nodes.len(), "currentNumberScheduled": left.len(), "numberMisscheduled": 0, "numberReady": ready,
         "numberAvailable": ready, "numberUnavailable": nodes.len().saturating_sub(ready),
-        "updatedNumberScheduled": left.iter().filter(|pod| current(pod)).count(), "observedGeneration": at(&daemons, "metadata.generation"),
+        "updatedNumberScheduled": left.iter().filter(|pod| current(pod)).count(), "observedGeneration": daemons.metadata.generation,
     });
-    status(core, "daemonsets", &daemons, &counts)
+    write_status(core, "daemonsets", &daemons.metadata, &counts)
 }

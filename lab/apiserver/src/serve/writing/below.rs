@@ -7,6 +7,7 @@ use super::options::{delete_options, options, sent};
 use super::patch;
 use crate::core::Write;
 use crate::failure::{Failure, FieldError, Of};
+use crate::objects::Object;
 use crate::resources::Resource;
 use crate::serve::target::Place;
 use crate::serve::{Asked, Body, State, answer, reading};
@@ -44,8 +45,8 @@ pub(super) fn below(
         }
         ("token", "POST") => {
             let request = reading::object(asked, body, "TokenRequest", false)?.value;
-            let account = core.get(resource, namespace, name)?.value();
-            Ok(answer::json(201, &core.token_request(&account, request)?))
+            let Object { metadata } = core.get(resource, namespace, name)?.read().unwrap_or_default();
+            Ok(answer::json(201, &core.token_request(&metadata, request)?))
         }
         _ => Err(Failure::method_not_allowed(Of { group: "", resource: "" }, asked.verb)),
     }

@@ -67,6 +67,9 @@ fn dependencies_of_the_architecture_are_allowed() {
         "antrea-agent -> testkit (dev)",
         "antrea-agent -> apiserver (dev)",
         "antrea-lab -> apiserver",
+        "antrea-lab -> testkit",
+        "antrea-lab -> oracle (dev)",
+        "benches -> apiserver",
         "antrea-cni -> api",
         "antrea-cni -> tokio",
         "api -> kube-core (optional)",
@@ -115,8 +118,10 @@ fn testkit_is_a_dev_dependency_and_depends_on_no_crate_here() {
 }
 
 #[test]
-fn the_embedded_kubernetes_api_is_not_shipped() {
-    assert_bad("antrea-agent -> apiserver", "linked by antrea-lab and by tests only");
+fn the_lab_is_not_shipped_and_links_no_program() {
+    assert_bad("antrea-agent -> apiserver", "linked by the lab and by tests only");
+    assert_bad("antctl -> antrea-lab", "linked by the lab and by tests only");
+    assert_bad("antrea-lab -> antrea-agent", "the lab depends on crates and on testkit, not on programs");
     assert_bad("benches -> antrea-agent", "benches measure crates, not programs");
 }
 

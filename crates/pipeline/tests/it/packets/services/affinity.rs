@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use openflow::action::{Action, LearnSource, LearnSpec, Subfield};
 use openflow::field::Field;
 use pipeline::model::{Endpoint, FrontendKind};
-use testkit::wait::{PATIENCE, until};
+use testkit::wait::{TIMEOUT, until};
 
 use super::{BY_CLUSTER_IP, BY_NODE_PORT, CLUSTER_IP, NODE_PORT};
 use crate::cluster::{Flows, Service};
@@ -103,7 +103,7 @@ fn a_learned_endpoint_expires() {
     let mut w = World::with(|c| c.services.push(Service::of(BY_CLUSTER_IP, 80, &[local(B)]).with_affinity(1)));
     assert_eq!(from_pod_a(&mut w, 39999), B.port);
     w.change(|c| c.services[0].set_endpoints(&both));
-    until("the end of the affinity", PATIENCE, || (remembered(&w) == 0).then_some(())).unwrap();
+    until("the end of the affinity", TIMEOUT, || (remembered(&w) == 0).then_some(())).unwrap();
     w.switch.settle();
     assert_eq!(from_pod_a(&mut w, to_c), C.port);
 }

@@ -1,16 +1,16 @@
-//! The life of a Pod as a state machine: events in, things to do out. No clock and no process here.
+//! The lifecycle of a Pod as a state machine: takes events, returns effects. It has no clock and starts no process.
 
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 
-/// The pause before a container is started again doubles with every time, up to the longest.
+/// Backoff of restarts: doubles with each restart, up to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// A container that has run for that long starts with the first pause again.
+/// A container that has run for longer starts with the first pause again.
 const LONG_ENOUGH: Duration = Duration::from_secs(600);
 
-/// What a container's end leads to.
+/// Restart policy of the Pod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Restart {
     Always,
@@ -18,7 +18,7 @@ pub(crate) enum Restart {
     Never,
 }
 
-/// A container as far as its life is concerned.
+/// One container of the Pod.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Slot {
     pub(crate) name: String,
@@ -31,17 +31,15 @@ pub(crate) struct Slot {
     pause: Duration,
 }
 
-/// Where a container is in its life.
+/// State of a container.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum State {
-    /// Not started yet.
     Waiting,
-    /// It can't be started: reason and message.
+    /// It cannot be started, for example because the image is unknown.
     Blocked {
         reason: String,
         message: String,
     },
-    /// Being started.
     Starting,
     Running {
         since: Timestamp,
@@ -49,13 +47,12 @@ pub(crate) enum State {
         ready: bool,
         stopping: bool,
     },
-    /// Started again later.
     BackOff {
         until: Timestamp,
         reason: String,
         message: String,
     },
-    /// Ended, for good.
+    /// It ended and is not restarted.
     Done(Exit),
 }
 
@@ -67,19 +64,19 @@ pub(crate) struct Exit {
     pub(crate) until: Timestamp,
 }
 
-/// The Pod's network.
+/// State of the Pod's network.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Net {
     Absent,
     Connecting,
-    /// Tried again later, because of that.
+    /// Connecting failed, and is retried.
     Failed {
         until: Timestamp,
         message: String,
     },
     Up,
     Disconnecting,
-    StillThere {
+    DisconnectFailed {
         until: Timestamp,
         message: String,
     },
@@ -94,7 +91,7 @@ pub(crate) enum Probe {
     Liveness,
 }
 
-/// What has happened. Containers are numbered: those that initialize first.
+/// Inputs of the state machine. Containers have numbers, init containers first.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Event {
     Connected,
@@ -109,20 +106,20 @@ pub(crate) enum Event {
     Tick,
 }
 
-/// What is to be done.
+/// Outputs of the state machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Effect {
     Connect,
     Start(usize),
     Stop(usize),
     Disconnect,
-    /// Nothing is left of the Pod but its object, which may go.
+    /// Everything is cleaned up: remove the files and delete the object.
     Forget,
 }
 
-/// A Pod's life.
+/// The lifecycle of one Pod.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Life {
+pub(crate) struct Lifecycle {
     policy: Restart,
     pub(crate) net: Net,
     net_pause: Duration,
@@ -137,7 +134,6 @@ impl Slot {
         Self { name: name.to_owned(), is_init, has_startup, has_readiness, state, restarts: 0, last: None, pause }
     }
 
-    /// Serves what comes.
     pub(crate) fn is_ready(&self) -> bool {
         matches!(self.state, State::Running { ready: true, .. })
     }
@@ -155,18 +151,18 @@ impl Slot {
     }
 }
 
-impl Life {
+impl Lifecycle {
     pub(crate) fn new(policy: Restart, slots: Vec<Slot>) -> Self {
         Self { policy, net: Net::Absent, net_pause: FIRST_PAUSE, slots, ending: false, forgotten: false }
     }
 
-    /// Takes an event in, and says what is to be done now.
+    /// Applies an event, and returns the effects to execute.
     pub(crate) fn step(&mut self, now: Timestamp, event: Event) -> Vec<Effect> {
         match event {
             Event::Connected => (self.net, self.net_pause) = (Net::Up, FIRST_PAUSE),
             Event::Disconnected => self.net = Net::Gone,
             Event::NotConnected(message) => self.net = Net::Failed { until: self.net_again(now), message },
-            Event::NotDisconnected(message) => self.net = Net::StillThere { until: self.net_again(now), message },
+            Event::NotDisconnected(message) => self.net = Net::DisconnectFailed { until: self.net_again(now), message },
             Event::Delete => self.ending = true,
             Event::Tick => {}
             Event::Started(slot) => self.started(now, slot),
@@ -181,10 +177,10 @@ impl Life {
         if self.ending || self.is_over() { self.wind_down(now) } else { self.bring_up(now) }
     }
 
-    /// When to come back with a [`Event::Tick`].
+    /// When to call `step` with [`Event::Tick`].
     pub(crate) fn wake_at(&self) -> Option<Timestamp> {
         let net = match &self.net {
-            Net::Failed { until, .. } | Net::StillThere { until, .. } => Some(*until),
+            Net::Failed { until, .. } | Net::DisconnectFailed { until, .. } => Some(*until),
             Net::Absent | Net::Connecting | Net::Up | Net::Disconnecting | Net::Gone => None,
         };
         let slots = self.slots.iter().filter_map(|slot| match &slot.state {
@@ -194,12 +190,12 @@ impl Life {
         slots.chain(net).min()
     }
 
-    /// All containers that initialize have done so.
+    /// Whether all init containers have succeeded.
     pub(crate) fn is_initialized(&self) -> bool {
         self.slots.iter().filter(|slot| slot.is_init).all(Slot::succeeded)
     }
 
-    /// All containers serve what comes.
+    /// Whether all containers are ready.
     pub(crate) fn is_ready(&self) -> bool {
         self.main().all(Slot::is_ready)
     }
@@ -222,7 +218,7 @@ impl Life {
         self.slots.iter().filter(|slot| !slot.is_init)
     }
 
-    /// Nothing will ever run again.
+    /// Whether no container will run again.
     fn is_over(&self) -> bool {
         let dead_init = self.slots.iter().any(|slot| slot.is_init && slot.failed());
         dead_init || (self.is_initialized() && self.main().all(|slot| matches!(slot.state, State::Done(_))))
@@ -301,7 +297,7 @@ impl Life {
                 return vec![Effect::Connect];
             }
             Net::Up => {}
-            Net::Failed { .. } | Net::Connecting | Net::Disconnecting | Net::StillThere { .. } | Net::Gone => {
+            Net::Failed { .. } | Net::Connecting | Net::Disconnecting | Net::DisconnectFailed { .. } | Net::Gone => {
                 return vec![];
             }
         }
@@ -321,7 +317,7 @@ impl Life {
                 effects.push(Effect::Start(index));
             }
             if slot.is_init {
-                // The others wait for it.
+                // Later containers wait for an init container.
                 break;
             }
         }
@@ -346,13 +342,13 @@ impl Life {
                 self.net = Net::Disconnecting;
                 effects.push(Effect::Disconnect);
             }
-            Net::StillThere { until, .. } if *until <= now => {
+            Net::DisconnectFailed { until, .. } if *until <= now => {
                 self.net = Net::Disconnecting;
                 effects.push(Effect::Disconnect);
             }
-            // An attempt that failed has left nothing.
+            // A failed attempt was undone.
             Net::Absent | Net::Failed { .. } => self.net = Net::Gone,
-            Net::Connecting | Net::Disconnecting | Net::StillThere { .. } | Net::Gone => {}
+            Net::Connecting | Net::Disconnecting | Net::DisconnectFailed { .. } | Net::Gone => {}
         }
         if self.net == Net::Gone && self.ending && !self.forgotten {
             self.forgotten = true;

@@ -12,8 +12,8 @@ fn init(name: &str) -> Slot {
     Slot::new(name, true, false, false)
 }
 
-fn connected(policy: Restart, slots: Vec<Slot>) -> (Life, Vec<Effect>) {
-    let mut life = Life::new(policy, slots);
+fn connected(policy: Restart, slots: Vec<Slot>) -> (Lifecycle, Vec<Effect>) {
+    let mut life = Lifecycle::new(policy, slots);
     assert_eq!(life.step(at(0), Event::Tick), [Effect::Connect]);
     let effects = life.step(at(0), Event::Connected);
     (life, effects)
@@ -21,7 +21,7 @@ fn connected(policy: Restart, slots: Vec<Slot>) -> (Life, Vec<Effect>) {
 
 #[test]
 fn nothing_starts_before_the_network_and_init_containers_run_one_by_one() {
-    let mut life = Life::new(Restart::Always, vec![init("a"), init("b"), slot("c"), slot("d")]);
+    let mut life = Lifecycle::new(Restart::Always, vec![init("a"), init("b"), slot("c"), slot("d")]);
     assert_eq!(life.step(at(0), Event::Tick), [Effect::Connect]);
     assert_eq!(life.step(at(0), Event::Tick), []);
     assert_eq!(life.step(at(0), Event::Connected), [Effect::Start(0)]);
@@ -38,7 +38,7 @@ fn nothing_starts_before_the_network_and_init_containers_run_one_by_one() {
 
 #[test]
 fn a_network_that_fails_is_asked_again_after_longer_and_longer_pauses() {
-    let mut life = Life::new(Restart::Always, vec![slot("a")]);
+    let mut life = Lifecycle::new(Restart::Always, vec![slot("a")]);
     life.step(at(0), Event::Tick);
     assert_eq!(life.step(at(0), Event::NotConnected("no".into())), []);
     assert_eq!(life.wake_at(), Some(at(1)));

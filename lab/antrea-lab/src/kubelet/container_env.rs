@@ -1,4 +1,4 @@
-//! What a container finds when it starts: environment, volumes, names.
+//! The environment of a container: variables, volumes, host names.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,28 +13,28 @@ use serde_json::Value;
 use crate::container::Mount;
 use crate::plan;
 
-/// Where programs look for the account of their Pod.
+/// Directory where programs expect the ServiceAccount of their Pod.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// What is the same for all containers of a Pod.
+/// Inputs that all containers of a Pod share.
 #[derive(Clone)]
-pub(crate) struct Surroundings {
+pub(crate) struct ContainerEnv {
     pub(crate) client: kube::Client,
     pub(crate) pod: core::Pod,
     /// A directory for the Pod's files, in memory.
     pub(crate) directory: PathBuf,
     pub(crate) addresses: Vec<String>,
     pub(crate) node_address: String,
-    /// Where the Kubernetes API is.
+    /// Host and port of the Kubernetes API.
     pub(crate) api: (String, String),
 }
 
-impl Surroundings {
+impl ContainerEnv {
     fn namespace(&self) -> &str {
         self.pod.metadata.namespace.as_deref().unwrap_or("default")
     }
 
-    /// The name that the Pod's processes see as the machine's.
+    /// Host name of the Pod.
     pub(crate) fn hostname(&self) -> String {
         let spec = self.pod.spec.as_ref();
         let own = spec.and_then(|spec| spec.hostname.clone()).filter(|name| !name.is_empty());
@@ -43,7 +43,7 @@ impl Surroundings {
         name
     }
 
-    /// The environment of a container, with references carried out.
+    /// The environment variables of a container, with references resolved.
     pub(crate) async fn env(&self, container: &core::Container) -> Result<Vec<(String, String)>> {
         let mut env = BTreeMap::from([
             ("PATH".to_owned(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
@@ -82,7 +82,7 @@ impl Surroundings {
         } else if let Some(key) = &from.secret_key_ref {
             (self.secret(&key.name, key.optional).await?, &key.key, key.optional)
         } else {
-            bail!("the lab knows fieldRef, configMapKeyRef and secretKeyRef only");
+            bail!("the lab supports fieldRef, configMapKeyRef and secretKeyRef only");
         };
         match data.get(key) {
             None if optional != Some(true) => bail!("there is no key {key}"),
@@ -135,7 +135,7 @@ impl Surroundings {
         }
     }
 
-    /// Everything that is shown in a container: its volumes, the Pod's names, the Pod's account.
+    /// All mounts of a container: volumes, host names and resolv.conf, the ServiceAccount.
     pub(crate) async fn mounts(&self, container: &core::Container) -> Result<Vec<Mount>> {
         let volumes = self.pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
         let mut mounts = self.names()?;
@@ -154,7 +154,7 @@ impl Surroundings {
         }
         let wants_account = self.pod.spec.as_ref().and_then(|spec| spec.automount_service_account_token) != Some(false);
         if wants_account && !mounts.iter().any(|mount| mount.to == ACCOUNT) {
-            let from = self.account(&self.directory.join("account")).await.context("the Pod's account")?;
+            let from = self.account(&self.directory.join("account")).await.context("the ServiceAccount of the Pod")?;
             mounts.push(Mount { from, to: ACCOUNT.to_owned(), read_only: true });
         }
         Ok(mounts)
@@ -179,16 +179,16 @@ impl Surroundings {
         } else if let Some(projected) = &volume.projected {
             let sources = projected.sources.as_deref().unwrap_or_default();
             if !sources.iter().any(|source| source.service_account_token.is_some()) {
-                bail!("the lab knows projected volumes for a ServiceAccount only");
+                bail!("the lab supports projected volumes for a ServiceAccount only");
             }
             self.account(&directory).await?;
         } else if volume.empty_dir.is_none() {
-            bail!("the lab knows emptyDir, configMap, secret and hostPath volumes only");
+            bail!("the lab supports emptyDir, configMap, secret and hostPath volumes only");
         }
         Ok(directory)
     }
 
-    /// The names of the cluster, as files.
+    /// `/etc/hosts` and `/etc/resolv.conf` of the Pod.
     fn names(&self) -> Result<Vec<Mount>> {
         let hostname = self.hostname();
         let spec = self.pod.spec.as_ref();
@@ -217,13 +217,13 @@ impl Surroundings {
         files.into_iter().map(write).collect()
     }
 
-    /// The account of the Pod, as files: a token, the authority of the API, the namespace.
+    /// The files of the ServiceAccount: token, CA certificate of the API, namespace.
     async fn account(&self, directory: &Path) -> Result<PathBuf> {
         fs::create_dir_all(directory)?;
         let name = self.pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref());
         let name = name.filter(|name| !name.is_empty()).unwrap_or("default");
         let accounts: Api<core::ServiceAccount> = Api::namespaced(self.client.clone(), self.namespace());
-        // A kubelet gets tokens for Pods of its Node only, and they end with the Pod.
+        // A kubelet gets tokens only for Pods of its Node, and they expire with the Pod.
         let pod = BoundObjectReference {
             api_version: Some("v1".into()),
             kind: Some("Pod".into()),
@@ -249,7 +249,7 @@ impl Surroundings {
     }
 }
 
-/// Who is asked for names.
+/// DNS configuration of a Pod.
 #[derive(Default)]
 struct Resolver {
     servers: Vec<String>,
@@ -267,7 +267,7 @@ impl Resolver {
         }
     }
 
-    /// Adds what the Pod asks for.
+    /// Adds the `dnsConfig` of the Pod.
     fn extend(&mut self, more: Option<&core::PodDNSConfig>) {
         let Some(more) = more else { return };
         self.servers.extend(more.nameservers.iter().flatten().cloned());
@@ -296,7 +296,7 @@ fn write_files(directory: &Path, data: &BTreeMap<String, String>, items: Option<
     for (key, path) in chosen.unwrap_or_else(all) {
         let content = data.get(key).with_context(|| format!("there is no key {key}"))?;
         if Path::new(path).components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
-            bail!("the path {path} leads out of the volume");
+            bail!("the path {path} is outside of the volume");
         }
         let path = directory.join(path);
         if let Some(parent) = path.parent() {
@@ -307,7 +307,7 @@ fn write_files(directory: &Path, data: &BTreeMap<String, String>, items: Option<
     Ok(())
 }
 
-/// Puts the values of variables in place of `$(NAME)`; `$$` stands for `$`, and unknown names stay.
+/// Replaces `$(NAME)` by the value of the variable; `$$` is a literal `$`, and unknown names are kept.
 pub(crate) fn expand(text: &str, env: &BTreeMap<String, String>) -> String {
     let mut result = String::new();
     let mut rest = text;

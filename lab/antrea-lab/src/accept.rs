@@ -1,12 +1,12 @@
-//! What becomes of a connection that cannot be accepted.
+//! A pause after a failed `accept`.
 
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long nobody is let in after that has failed.
+/// Pause after a failed `accept`.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What was accepted. Where that has failed, mostly as too many files are open, it would fail again at once: so there is a pause.
+/// Returns the result of `accept`, after a pause if it is an error: with too many open files, it would fail again at once.
 pub(crate) async fn or_pause<T>(accepted: io::Result<T>) -> io::Result<T> {
     if accepted.is_err() {
         let next = Instant::now() + PAUSE;
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_a_failure_is_followed_by_a_pause() {
+    async fn only_an_error_is_followed_by_a_pause() {
         let began = Instant::now();
         assert!(or_pause(Err::<(), _>(io::ErrorKind::Other.into())).await.is_err());
         assert!(began.elapsed() >= PAUSE);
