@@ -15,11 +15,21 @@ use tracing::{info, warn};
 use types::ObjectName;
 use types::host::PodLink;
 
-use crate::conntrack::Conntrack;
+use crate::blocking::{BlockingError, blocking};
+use crate::conntrack::{Conntrack, ConntrackError};
 use crate::engine::Engine;
 
 /// What the brain replies to a call: ADD gets the veth.
 type Reply = Result<Option<PodLink>, CniError>;
+
+/// Why addresses are not released.
+#[derive(Debug, thiserror::Error)]
+enum ReleaseError {
+    #[error(transparent)]
+    Store(#[from] BlockingError<ipam::Error>),
+    #[error(transparent)]
+    Connections(#[from] ConntrackError),
+}
 
 /// Carries out CNI calls.
 #[derive(Clone, Debug)]
@@ -78,7 +88,7 @@ impl Cni {
         }
         self.collect(missing, containers).await?;
         let gone = blocking(move || host::pod::collect(&veths));
-        let gone = gone.await.map_err(|error| Error::new(Code::Interface, error))?;
+        let gone = gone.await.map_err(|error| Error::new(Code::Interface, error.to_string()))?;
         for device in gone {
             info!(device, "removed a veth that belongs to no port");
         }
@@ -97,19 +107,19 @@ impl Cni {
     }
 
     /// Flushes the connections of addresses whose flows are not in the switch, and then frees the addresses.
-    async fn flush_and_free(&self, held: Vec<Reservation>) -> Result<Vec<IpAddr>, String> {
+    async fn flush_and_free(&self, held: Vec<Reservation>) -> Result<Vec<IpAddr>, ReleaseError> {
         if held.is_empty() {
             return Ok(Vec::new());
         }
         self.conntrack.flush_released(held.iter().map(|entry| entry.ip).collect()).await?;
-        self.pool(move |pool| pool.free(&held)).await
+        Ok(self.pool(move |pool| pool.free(&held)).await?)
     }
 
     /// Runs `work` on the IPAM store, and logs files there that cannot be used.
-    async fn pool<T: Send + 'static, E: std::fmt::Display + Send + 'static>(
+    async fn pool<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Pool) -> Result<T, E> + Send + 'static,
-    ) -> Result<T, String> {
+        work: impl FnOnce(&Pool) -> Result<T, ipam::Error> + Send + 'static,
+    ) -> Result<T, BlockingError<ipam::Error>> {
         let pool = Arc::clone(&self.pool);
         let done = blocking(move || work(&pool)).await;
         for ipam::Unusable { path, problem } in self.pool.news() {
@@ -170,7 +180,8 @@ impl Cni {
                     Err(error) => Err(error),
                 }
             };
-            let outcome = this.pool(allocate).await.map_err(AllocationError::Store).flatten();
+            let outcome =
+                this.pool(allocate).await.map_err(|error| AllocationError::Store(error.to_string())).flatten();
             CniEvent::Allocated { call, outcome }
         });
     }
@@ -191,13 +202,15 @@ impl Cni {
                 host::pod::detach(&link.host_device)?;
                 host::pod::attach(&link, || engine.send_blocking(Event::Cni(CniEvent::VethCreated { call })))
             });
-            CniEvent::VethAttached { call, outcome: work.await }
+            CniEvent::VethAttached { call, outcome: outcome(work.await) }
         });
     }
 
     pub(crate) fn prepare_addresses(&self, call: CallId, addresses: Vec<IpAddr>) {
         let conntrack = self.conntrack.clone();
-        self.spawn(async move { CniEvent::AddressesPrepared { call, outcome: conntrack.prepare(&addresses).await } });
+        self.spawn(async move {
+            CniEvent::AddressesPrepared { call, outcome: outcome(conntrack.prepare(&addresses).await) }
+        });
     }
 
     /// Without the announcement, neighbours send ARP requests.
@@ -206,7 +219,7 @@ impl Cni {
         tokio::spawn(async move {
             let device = link.host_device.clone();
             if let Err(error) = blocking(move || host::pod::announce(&link)).await {
-                warn!(device, error, "cannot announce a Pod's addresses to neighbours");
+                warn!(device, %error, "cannot announce a Pod's addresses to neighbours");
             }
         });
     }
@@ -214,7 +227,10 @@ impl Cni {
     pub(crate) fn delete_veth(&self, name: String) {
         self.spawn(async move {
             let device = name.clone();
-            CniEvent::VethDeleted { name, outcome: blocking(move || host::pod::detach(&device)).await.map(drop) }
+            CniEvent::VethDeleted {
+                name,
+                outcome: outcome(blocking(move || host::pod::detach(&device)).await.map(drop)),
+            }
         });
     }
 
@@ -224,12 +240,16 @@ impl Cni {
             let owner = ipam::Owner::new(id.container.as_str(), id.device.as_str());
             let released = async {
                 if !flush {
-                    return this.pool(move |pool| pool.release(&owner)).await.map(drop);
+                    return Ok(this.pool(move |pool| pool.release(&owner)).await.map(drop)?);
                 }
                 let held = this.pool(move |pool| pool.held_by(&owner)).await?;
                 this.flush_and_free(held).await.map(drop)
             };
-            let failed = |message| CniError { kind: CniErrorKind::Ipam, message, hint: String::new() };
+            let failed = |error: ReleaseError| CniError {
+                kind: CniErrorKind::Ipam,
+                message: error.to_string(),
+                hint: String::new(),
+            };
             CniEvent::Released { outcome: released.await.map_err(failed), id }
         });
     }
@@ -295,8 +315,9 @@ impl Handler for Cni {
             }
         }
         let link = self.visible(link);
-        let differences =
-            blocking(move || host::pod::check(&link)).await.map_err(|error| Error::new(Code::Check, error))?;
+        let differences = blocking(move || host::pod::check(&link))
+            .await
+            .map_err(|error| Error::new(Code::Check, error.to_string()))?;
         match differences.first() {
             Some(difference) => changed(format!("Pod {}: {difference}", port.pod)),
             None => Ok(()),
@@ -329,6 +350,11 @@ impl Handler for Cni {
     }
 }
 
+/// The outcome of an effect, as an event has it.
+fn outcome(done: Result<(), impl std::fmt::Display>) -> Result<(), String> {
+    done.map_err(|error| error.to_string())
+}
+
 fn attachment_id(id: &AttachmentId) -> node::AttachmentId {
     node::AttachmentId { container: id.container.to_string(), device: id.ifname.to_string() }
 }
@@ -341,8 +367,8 @@ fn cni_error(error: CniError) -> Error {
     }
 }
 
-fn ipam_error(message: String) -> Error {
-    Error::new(Code::Ipam, message)
+fn ipam_error(error: impl Into<ReleaseError>) -> Error {
+    Error::new(Code::Ipam, error.into().to_string())
 }
 
 fn not_ready() -> Error {
@@ -378,14 +404,4 @@ fn default_destination(of_family: IpAddr) -> IpNet {
         IpAddr::V4(_) => IpNet::from(ipnet::Ipv4Net::default()),
         IpAddr::V6(_) => IpNet::from(ipnet::Ipv6Net::default()),
     }
-}
-
-/// Runs `work` on the blocking thread pool once the future is polled.
-pub(crate) async fn blocking<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, String>
-where
-    T: Send + 'static,
-    E: std::fmt::Display + Send + 'static,
-{
-    let handle = tokio::task::spawn_blocking(move || work().map_err(|error| error.to_string()));
-    handle.await.unwrap_or_else(|error| Err(format!("a bug: {error}")))
 }

@@ -14,13 +14,24 @@ use std::time::Duration;
 use ovs::unixctl::{Control, UnixctlError};
 use pipeline::model::Datapath;
 
-use crate::cni::blocking;
+use crate::blocking::{BlockingError, blocking};
 
 /// Timeout of one command to ovs-vswitchd.
 const UNIXCTL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of addresses in `clean`; connections of other addresses are flushed again.
 const MAX_CLEAN: usize = 4096;
+
+/// Why connections are not flushed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConntrackError {
+    #[error(transparent)]
+    Switch(#[from] UnixctlError),
+    #[error("cannot flush conntrack entries of {ip}: {source}")]
+    Address { ip: IpAddr, source: UnixctlError },
+    #[error("cannot flush conntrack entries of the kernel: {0}")]
+    Kernel(#[from] BlockingError<host::Error>),
+}
 
 /// The connection tables of this Node.
 #[derive(Clone, Debug)]
@@ -42,7 +53,7 @@ impl Conntrack {
     }
 
     /// Before a Pod gets these addresses: flushes their connections in the switch, unless that was done at their release.
-    pub(crate) async fn prepare(&self, addresses: &[IpAddr]) -> Result<(), String> {
+    pub(crate) async fn prepare(&self, addresses: &[IpAddr]) -> Result<(), ConntrackError> {
         let unknown: Vec<IpAddr> = {
             let mut clean = self.clean();
             addresses.iter().copied().filter(|ip| !clean.remove(ip)).collect()
@@ -51,16 +62,15 @@ impl Conntrack {
     }
 
     /// After the flows of a Pod are deleted: flushes the connections of its addresses in the switch and in the kernel.
-    pub(crate) async fn flush_released(&self, addresses: Vec<IpAddr>) -> Result<(), String> {
-        match self.switch().map_err(|error| error.to_string())?.revalidated().await {
+    pub(crate) async fn flush_released(&self, addresses: Vec<IpAddr>) -> Result<(), ConntrackError> {
+        match self.switch()?.revalidated().await {
             // A switch with several datapath types does not support it.
             Ok(()) | Err(UnixctlError::Refused { .. }) => {}
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error.into()),
         }
         self.flush(&addresses).await?;
         let of = addresses.clone();
-        let flushed = blocking(move || host::conntrack::forget_addresses(&of)).await;
-        flushed.map_err(|error| format!("cannot flush conntrack entries of the kernel: {error}"))?;
+        blocking(move || host::conntrack::forget_addresses(&of)).await?;
         let mut clean = self.clean();
         if clean.len() >= MAX_CLEAN {
             clean.clear();
@@ -70,14 +80,14 @@ impl Conntrack {
     }
 
     /// Flushes the connections of these addresses in the switch, in all zones.
-    async fn flush(&self, addresses: &[IpAddr]) -> Result<(), String> {
+    async fn flush(&self, addresses: &[IpAddr]) -> Result<(), ConntrackError> {
         if addresses.is_empty() {
             return Ok(());
         }
-        let switch = self.switch().map_err(|error| error.to_string())?;
+        let switch = self.switch()?;
         for ip in addresses {
             let flushed = switch.conntrack_flush_address(*ip).await;
-            flushed.map_err(|error| format!("cannot flush conntrack entries of {ip}: {error}"))?;
+            flushed.map_err(|source| ConntrackError::Address { ip: *ip, source })?;
         }
         Ok(())
     }

@@ -28,6 +28,17 @@ pub(crate) use snapshot_file::SnapshotFile;
 /// Reports that wait to be sent; a controller that does not take them is disconnected.
 const MAX_REPORTS: usize = 64;
 
+/// Why there is no stream.
+#[derive(Debug, thiserror::Error)]
+enum ConnectError {
+    #[error("ConfigMap {0}/{name}: data has no `ca.crt` yet", name = discovery::CONFIG_MAP)]
+    NoCa(String),
+    #[error(transparent)]
+    Token(#[from] k8s::TokenError),
+    #[error(transparent)]
+    Stream(#[from] api::control::client::Error),
+}
+
 /// The rim of the controller's stream.
 #[derive(Clone)]
 pub(crate) struct Control {
@@ -79,7 +90,7 @@ impl Control {
         let task = tokio::spawn(async move {
             let reason = match this.open(address).await {
                 Ok(following) => this.run(attempt, following, outgoing).await,
-                Err(reason) => reason,
+                Err(error) => error.to_string(),
             };
             this.engine.send(Event::Controller(ControllerEvent::Disconnected { attempt, reason })).await;
         });
@@ -96,14 +107,13 @@ impl Control {
         }
     }
 
-    async fn open(&self, address: SocketAddr) -> Result<Following, String> {
-        let Some(ca_bundle) = self.discovered.borrow().ca_bundle.clone() else {
-            return Err(format!("ConfigMap {}/{}: data has no `ca.crt` yet", self.namespace, discovery::CONFIG_MAP));
-        };
-        let token = self.client.token().await.map_err(|error| error.to_string())?;
+    async fn open(&self, address: SocketAddr) -> Result<Following, ConnectError> {
+        let missing = || ConnectError::NoCa(self.namespace.clone());
+        let ca_bundle = self.discovered.borrow().ca_bundle.clone().ok_or_else(missing)?;
+        let token = self.client.token().await?;
         let server_name = format!("{}.{}.svc", discovery::SERVICE, self.namespace);
         let credentials = Credentials { ca_bundle, token, server_name };
-        follow(address, &credentials, &self.node).await.map_err(|error| error.to_string())
+        Ok(follow(address, &credentials, &self.node).await?)
     }
 
     /// Receives batches and sends reports until the stream ends; returns the reason.

@@ -74,6 +74,15 @@ impl Default for Counters {
     }
 }
 
+/// Why the engine's task does not work any more.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotAlive {
+    #[error("the task of the brain has ended")]
+    Ended,
+    #[error("the brain handles an event for {0} s")]
+    Busy(u64),
+}
+
 /// Handle to the engine's task.
 #[derive(Clone, Debug)]
 pub(crate) struct Engine {
@@ -139,15 +148,15 @@ impl Engine {
         self.progress.clone()
     }
 
-    /// Why the engine's task does not work any more.
-    pub(crate) fn liveness(&self) -> Result<(), String> {
+    /// Fails if the engine's task does not work any more.
+    pub(crate) fn liveness(&self) -> Result<(), NotAlive> {
         if self.commands.is_closed() {
-            return Err("the task of the brain has ended".to_owned());
+            return Err(NotAlive::Ended);
         }
         let began = self.busy_since.load(Ordering::Relaxed);
         let busy = self.started.elapsed().saturating_sub(Duration::from_millis(began));
         if began > 0 && busy > STEP_TIMEOUT {
-            return Err(format!("the brain handles an event for {} s", busy.as_secs()));
+            return Err(NotAlive::Busy(busy.as_secs()));
         }
         Ok(())
     }

@@ -8,6 +8,7 @@
 //!
 //! *Not here.* Decisions (crate `node`), and I/O with the kernel, the switch or a server (the rim crates).
 
+mod blocking;
 mod cni;
 mod config;
 mod conntrack;

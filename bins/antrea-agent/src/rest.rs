@@ -22,6 +22,21 @@ use crate::run::WATCH_DURATION;
 /// Not ready after this time without an answer of the Kubernetes API: a watch is renewed after half of it.
 const API_TIMEOUT: Duration = WATCH_DURATION.saturating_mul(2);
 
+/// Why the agent is not ready.
+#[derive(Debug, thiserror::Error)]
+enum NotReady {
+    #[error("not connected to ovsdb-server: {0}")]
+    Ovsdb(String),
+    #[error("waiting for ovs-vswitchd")]
+    Switch,
+    #[error("waiting for the initial sync of {0}")]
+    InitialSync(String),
+    #[error("host network (routes, nftables): {0}")]
+    Host(String),
+    #[error("the Kubernetes API has not answered for {0} s")]
+    KubernetesApi(u64),
+}
+
 /// Sources of the answers.
 #[derive(Debug)]
 pub(crate) struct Rest {
@@ -61,30 +76,30 @@ impl Rest {
         Answer::json(format!("{value:#}\n"))
     }
 
-    async fn readiness(&self) -> Result<(), String> {
+    async fn readiness(&self) -> Result<(), NotReady> {
         if let Status::Waiting { reason, .. } = &*self.database.borrow() {
-            return Err(format!("not connected to ovsdb-server: {reason}"));
+            return Err(NotReady::Ovsdb(reason.clone()));
         }
         if self.engine.progress().borrow().ready {
             return self.host_readiness();
         }
         let missing = |brain: &Brain| brain.unsynced().map(|source| format!("{source:?}")).collect::<Vec<_>>();
         match self.engine.read(missing).await.as_slice() {
-            [] => Err("waiting for ovs-vswitchd".to_owned()),
-            missing => Err(format!("waiting for the initial sync of {}", missing.join(", "))),
+            [] => Err(NotReady::Switch),
+            missing => Err(NotReady::InitialSync(missing.join(", "))),
         }
     }
 
     /// The host network was applied since the agent started, and the Kubernetes API answers.
-    fn host_readiness(&self) -> Result<(), String> {
+    fn host_readiness(&self) -> Result<(), NotReady> {
         let host_status = self.host_status.borrow();
         if host_status.version == 0 || !host_status.has_firewall {
             let failure = host_status.failure.as_deref().unwrap_or("not applied yet");
-            return Err(format!("host network (routes, nftables): {failure}"));
+            return Err(NotReady::Host(failure.to_owned()));
         }
         let silence = self.last_answer.borrow().elapsed();
         if silence > API_TIMEOUT {
-            return Err(format!("the Kubernetes API has not answered for {} s", silence.as_secs()));
+            return Err(NotReady::KubernetesApi(silence.as_secs()));
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use host::ipam::{Pool, Range};
 use ipnet::IpNet;
 use k8s::{Client, Timeouts, WatchEvent, WatchFilter};
-use node::database::{BridgePorts, BridgeSpec, Tunnel as TunnelPort};
+use node::database::{BridgePorts, BridgeSpec, TunnelPort};
 use node::recording::{self, Header};
 use node::{Brain, ControlPath, Own, local_addresses, node_addresses};
 use ovs::database::Database;

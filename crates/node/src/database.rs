@@ -6,7 +6,7 @@ mod bridge;
 mod diff;
 mod pod_port;
 
-pub use bridge::{BridgePorts, BridgeSpec, MAX_CLIENTS, TUNNEL, Tunnel, UnassignedPort};
+pub use bridge::{BridgePorts, BridgeSpec, MAX_CLIENTS, TUNNEL, TunnelPort, UnassignedPort};
 pub use diff::{Change, Subject};
 pub use pod_port::{InvalidPort, PodPort};
 

@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tracing::{debug, info, warn};
 use types::backoff::Backoff;
 
-use super::Conntrack;
-use crate::cni::blocking;
+use super::{Conntrack, ConntrackError};
+use crate::blocking::blocking;
 use crate::engine::Engine;
 
 /// Period of checks, normally and while a table is nearly full.
@@ -126,7 +126,7 @@ impl TableGuard {
             Ok(flushed) => debug!(table = self.kind.name(), connections, limit, flushed, ?took, "flushed connections"),
             Err(error) => warn!(
                 table = self.kind.name(),
-                connections, limit, error, "cannot flush connections of a table that is nearly full; retrying"
+                connections, limit, %error, "cannot flush connections of a table that is nearly full; retrying"
             ),
         }
         self.not_before = Instant::now() + pause;
@@ -159,7 +159,7 @@ impl Kind {
                     None
                 }
             },
-            Self::Kernel => blocking(|| Ok::<_, String>(host::conntrack::load()))
+            Self::Kernel => blocking(|| Ok::<_, std::convert::Infallible>(host::conntrack::load()))
                 .await
                 .ok()
                 .flatten()
@@ -174,14 +174,14 @@ impl Kind {
         conntrack: &Conntrack,
         own: &Own,
         load: Load,
-    ) -> Result<usize, String> {
+    ) -> Result<usize, ConntrackError> {
         let exempt = own_addresses(own);
         match self {
             Self::Switch => {
-                let (listed, known) = conntrack.list().await.map_err(|error| error.to_string())?;
+                let (listed, known) = conntrack.list().await?;
                 let all = crowding(&known, load.limit, &exempt);
                 log_excess(engine, self, &all).await;
-                conntrack.flush_excess(&listed, &all).await.map_err(|error| error.to_string())
+                Ok(conntrack.flush_excess(&listed, &all).await?)
             }
             Self::Kernel => {
                 let listed = blocking(host::conntrack::list).await?;
@@ -190,7 +190,7 @@ impl Kind {
                 log_excess(engine, self, &all).await;
                 let surplus = all.iter().flat_map(|excess| &excess.surplus);
                 let surplus: Vec<_> = surplus.filter_map(|index| listed.get(*index).cloned()).collect();
-                blocking(move || host::conntrack::forget(&surplus)).await
+                Ok(blocking(move || host::conntrack::forget(&surplus)).await?)
             }
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use reconcile::{Pass, Settings, Target};
 use tokio::sync::watch;
 
+use crate::blocking::BlockingError;
 use crate::desired::DesiredPart;
 use crate::engine::Engine;
 use crate::host_reconciler::HostStatus;
@@ -74,9 +75,7 @@ enum FlushError {
     #[error(transparent)]
     Switch(#[from] ovs::unixctl::UnixctlError),
     #[error(transparent)]
-    Kernel(#[from] host::Error),
-    #[error("a bug: {0}")]
-    Panic(#[from] tokio::task::JoinError),
+    Kernel(#[from] BlockingError<host::Error>),
 }
 
 impl Target for StaleConnections {

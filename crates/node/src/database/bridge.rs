@@ -45,12 +45,12 @@ pub struct BridgeSpec {
     /// MTU of the gateway.
     pub mtu: u32,
     /// The tunnel port, unless the mode is `noEncap`.
-    pub tunnel: Option<Tunnel>,
+    pub tunnel: Option<TunnelPort>,
 }
 
 /// The tunnel port, which reaches all other Nodes (`remote_ip=flow`).
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
-pub struct Tunnel {
+pub struct TunnelPort {
     /// `geneve`, `vxlan`, `gre` or `stt`.
     pub kind: String,
     /// UDP port, if it is not the default of the tunnel type.
@@ -218,7 +218,7 @@ fn limit(bridge: &Bridge, is_limited: bool, transaction: &mut Transaction) -> Ve
     tables
 }
 
-impl Tunnel {
+impl TunnelPort {
     fn options(&self) -> BTreeMap<String, String> {
         let mut options =
             BTreeMap::from([("key".to_owned(), "flow".to_owned()), ("remote_ip".to_owned(), "flow".to_owned())]);

@@ -6,6 +6,7 @@ use host::conntrack::{UdpConnection, forget_udp, list_udp};
 use node::Connections;
 
 use super::{FlushError, Round};
+use crate::blocking::blocking;
 
 /// Lists connections, reads the Services after that, and flushes stale connections.
 pub(super) async fn flush(query: impl AsyncFnOnce() -> Result<Connections, FlushError>) -> Result<Round, FlushError> {
@@ -19,10 +20,4 @@ pub(super) async fn flush(query: impl AsyncFnOnce() -> Result<Connections, Flush
     }
     let flushed = blocking(move || forget_udp(&stale)).await?;
     Ok(Round { took: began.elapsed(), flushed })
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, host::Error> + Send + 'static,
-) -> Result<T, FlushError> {
-    Ok(tokio::task::spawn_blocking(work).await??)
 }
