@@ -94,3 +94,31 @@ fn a_veth_without_a_port_is_removed_at_the_next_start() {
     node.del(&two);
     node.no_traces();
 }
+
+#[test]
+fn probes_metrics_and_views_do_not_wait_for_a_switch_that_hangs() {
+    let node = Node::start("");
+    let _pod = node.add("one");
+    let signal = |name: &str| {
+        let pid = node.ovs.vswitchd_pid().unwrap().to_string();
+        testkit::process::run(std::process::Command::new("kill").args([name, &pid]), None).unwrap();
+    };
+    let before = node.flows();
+    let count = || node.metric("antrea_agent_ovs_total_flow_count");
+    let desired = count();
+    signal("-STOP");
+    let spec = serde_json::json!({"clusterIP": "10.96.7.7", "ports": [{"port": 80}]});
+    let service = serde_json::json!({"metadata": {"name": "late"}, "spec": spec});
+    node.api.local().create("v1", "services", "default", service).unwrap();
+    // The agent waits for the commit of these flows.
+    let is_in_flight = || (count() > desired).then_some(());
+    until("flows for the Service", TIMEOUT, is_in_flight).unwrap();
+    let started = std::time::Instant::now();
+    for path in ["/livez", "/metrics", "/v1/agentinfo", "/v1/podinterfaces", "/v1/ovsflows", "/v1/networkpolicies"] {
+        assert_eq!(node.ask(path).0, 200, "{path}");
+    }
+    // A request to the switch times out after 30 s.
+    assert!(started.elapsed() < std::time::Duration::from_secs(10), "{:?}", started.elapsed());
+    signal("-CONT");
+    until("the flows are in the switch", TIMEOUT, || (node.flows().len() > before.len()).then_some(())).unwrap();
+}
