@@ -168,7 +168,7 @@ impl Target for Bridge {
 
     async fn changed(&mut self) {
         if self.changes.next().await.is_none() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

@@ -6,6 +6,9 @@ use tokio::sync::watch;
 
 use crate::engine::{Engine, Progress};
 
+/// Reads the version and the part together.
+type Query<D> = Box<dyn Fn(&Brain) -> (u64, D) + Send + Sync>;
+
 /// A part of the desired state whose version the engine publishes.
 pub(crate) struct DesiredPart<D> {
     engine: Engine,
@@ -13,7 +16,7 @@ pub(crate) struct DesiredPart<D> {
     /// The version; `None` until the part is known.
     version: fn(&Progress) -> Option<u64>,
     /// The version and the part, read together: both may be newer than those that were published.
-    query: Box<dyn Fn(&Brain) -> (u64, D) + Send + Sync>,
+    query: Query<D>,
     read: Option<u64>,
 }
 
