@@ -122,3 +122,19 @@ fn probes_metrics_and_views_do_not_wait_for_a_switch_that_hangs() {
     signal("-CONT");
     until("the flows are in the switch", TIMEOUT, || (node.flows().len() > before.len()).then_some(())).unwrap();
 }
+
+#[test]
+fn an_agent_waits_for_an_ovsdb_that_is_not_initialised() {
+    let mut node = Node::without_agent("", &crate::fixture::SUBNETS);
+    // As between the start of ovsdb-server and `ovs-vsctl init`.
+    let root = r#"["Open_vSwitch", {"op": "delete", "table": "Open_vSwitch", "where": []}]"#;
+    let socket = format!("unix:{}", node.ovs.db_socket().display());
+    let mut client = std::process::Command::new("ovsdb-client");
+    testkit::process::run(client.args(["transact", &socket, root]), None).unwrap();
+    node.start_agent();
+    node.wait_log("waiting for Open vSwitch");
+    node.ovs.vsctl(["--no-wait", "init"]).unwrap();
+    node.wait_ready();
+    let (one, two) = (node.add("one"), node.add("two"));
+    assert!(reaches(&one.netns, two.v4));
+}
