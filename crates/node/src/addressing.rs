@@ -140,13 +140,13 @@ pub fn node_addresses(node: &types::node::Node) -> Vec<IpAddr> {
 
 /// The addresses at which other Nodes reach a Node: its transport addresses if annotated, otherwise its own.
 pub fn transport_addresses(node: &types::node::Node) -> Result<Vec<IpAddr>, InvalidField> {
-    let Some(told) = node.metadata.annotations.get(TRANSPORT_ADDRESSES) else { return Ok(node_addresses(node)) };
+    let Some(published) = node.metadata.annotations.get(TRANSPORT_ADDRESSES) else { return Ok(node_addresses(node)) };
     let field = format!("metadata.annotations[{TRANSPORT_ADDRESSES}]");
     let address = |text: &str| {
         let problem = || format!("`{text}` is not an IP address such as 192.168.1.1");
         text.trim().parse().map_err(|_| invalid(node, &field, problem()))
     };
-    told.split(',').map(address).collect()
+    published.split(',').map(address).collect()
 }
 
 /// The reserved addresses at the start of a Pod subnet: the gateway's, and the SNAT address of connections to Services.

@@ -125,13 +125,13 @@ fn overlap_with_older(own: &Own, node: &Node, older: &Node) -> Option<InvalidFie
 
 fn peer(own: &Own, node: &Node, underlay: &mut Underlay) -> Result<Option<PeerNode>, InvalidField> {
     let name = &node.metadata.name;
-    let told = transport_addresses(node);
-    let all = all_addresses(node).into_iter().chain(told.iter().flatten().copied());
+    let published = transport_addresses(node);
+    let all = all_addresses(node).into_iter().chain(published.iter().flatten().copied());
     // Excludes addresses in the Pod subnet of an older Node: claiming one does not make it a Node's.
     let (inside, outside): (Vec<IpAddr>, Vec<IpAddr>) = all.partition(|ip| underlay.pod_subnet(*ip).is_some());
     underlay.insert(outside.iter().copied(), &Role::Node(name.clone()));
     let cidrs = pod_cidrs(node)?;
-    let addresses = told?;
+    let addresses = published?;
     let Some(first) = addresses.first().copied() else {
         return Err(invalid(node, "status.addresses", "has no InternalIP, so its Pods are unreachable".to_owned()));
     };

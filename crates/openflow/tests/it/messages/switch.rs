@@ -318,9 +318,9 @@ fn a_monitor_reports_changes_of_other_controllers() {
     assert_eq!((removed.reason, removed.flow), (2, Flow { actions: vec![], ..without_flags }));
 
     let own = client.send(&flow_mod(&flow("table=3,actions=drop")));
-    let told = client.wait(|xid, m| xid == 0 && matches!(m, Message::MultipartReply(_)));
+    let reply = client.wait(|xid, m| xid == 0 && matches!(m, Message::MultipartReply(_)));
     let body = ReplyBody::FlowMonitor(vec![MonitorUpdate::Abbreviated { xid: own }]);
-    assert_eq!(told, Message::MultipartReply(MultipartReply { more: false, body }));
+    assert_eq!(reply, Message::MultipartReply(MultipartReply { more: false, body }));
 
     OVS.add_port("changes", "ch1", 1).unwrap();
     let Message::PortStatus(status) = client.wait(|_, m| matches!(m, Message::PortStatus(_))) else { panic!() };

@@ -75,9 +75,9 @@ fn real_tcp_stacks_resolve_addresses_use_services_and_obey_policies() {
     let mut over_ipv6 = Service::of(FrontendKind::ClusterIp(service6), 80, &[local6(B)]);
     (over_ipv6.groups[0].id, over_ipv6.frontends[0].group) = (3, Some(3));
     cluster.services.push(over_ipv6);
-    let mut nobody = Service::of(BY_CLUSTER_IP, 53, &[local(B)]).udp();
-    (nobody.groups[0].id, nobody.frontends[0].group) = (4, Some(4));
-    cluster.services.push(nobody);
+    let mut without_endpoints = Service::of(BY_CLUSTER_IP, 53, &[local(B)]).udp();
+    (without_endpoints.groups[0].id, without_endpoints.frontends[0].group) = (4, Some(4));
+    cluster.services.push(without_endpoints);
     install(&mut client, &cluster);
 
     for address in [B.ip, B.ip6, HOST.ip, HOST.ip6] {
