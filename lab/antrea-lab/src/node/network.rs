@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::daemon::{self, Backoff, Program};
 use super::kube_proxy;
-use crate::plan::{Mode, Network, Node, POD_NETS, Plan, SERVICE_NETS, Services};
+use crate::plan::{Network, Node, POD_NETS, Plan, SERVICE_NETS, Services};
 use crate::state::Home;
 
 /// Directory of CNI configurations.
@@ -98,13 +98,8 @@ async fn antrea(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
 
 /// The configuration file of the agent, as JSON, which is valid YAML.
 fn agent_configuration(home: &Home, plan: &Plan, node: &Node) -> String {
-    let mode = match plan.mode {
-        Mode::Encap => "encap",
-        Mode::NoEncap => "noEncap",
-        Mode::Hybrid => "hybrid",
-    };
     let configuration = json!({
-        "trafficEncapMode": mode,
+        "trafficEncapMode": plan.mode,
         "tunnelType": plan.tunnel,
         "serviceCIDR": SERVICE_NETS[0],
         "serviceCIDRv6": SERVICE_NETS[1],
