@@ -73,6 +73,8 @@ pub(crate) struct Plan {
     pub(crate) services: Services,
     /// Number of antrea-controller replicas.
     pub(crate) controllers: u16,
+    /// Whether agents record their events.
+    pub(crate) record: bool,
     pub(crate) nodes: Vec<Node>,
 }
 
@@ -145,7 +147,7 @@ impl Plan {
         let nodes = (1..=nodes.min(MAX_NODES)).filter_map(Node::new).collect();
         let controllers = u16::from(network == Network::Antrea);
         let services = Services::Antrea;
-        Self { name: name.to_owned(), mode, tunnel, kubernetes, network, services, controllers, nodes }
+        Self { name: name.to_owned(), mode, tunnel, kubernetes, network, services, controllers, record: false, nodes }
     }
 
     /// The Node called `name`, if it exists.

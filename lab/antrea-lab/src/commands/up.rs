@@ -48,6 +48,9 @@ pub(crate) struct Options {
     /// Number of antrea-controller replicas; by default 1 if the program is in the directory of this one, else 0
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_CONTROLLERS)))]
     controllers: Option<u16>,
+    /// Record the events of the agents, for `antctl replay`
+    #[arg(long)]
+    record: bool,
     /// Return when the lab is up, and leave it running
     #[arg(long)]
     detach: bool,
@@ -153,6 +156,9 @@ async fn end(mut child: Child, code: u8) -> Result<ExitCode> {
 fn hints(home: &Home, options: &Options) {
     say(format!("  {}", call("status", &options.lab.name)));
     say(format!("  export KUBECONFIG={}", home.kubeconfig().display()));
+    if options.record {
+        say(format!("  antctl replay {}", home.recording("node-1").join("events.jsonl").display()));
+    }
     if options.detach {
         say(format!("  {}", call("down", &options.lab.name)));
     }
@@ -206,6 +212,9 @@ fn plan_of(options: &Options) -> Result<Plan> {
     if network != Network::Antrea && options.services != Services::Antrea {
         bail!("`--services` is about how antrea-agent and kube-proxy share Services: it needs `--network antrea`");
     }
+    if network != Network::Antrea && options.record {
+        bail!("`--record` records the events of antrea-agent: it needs `--network antrea`");
+    }
     let Options { lab, nodes, mode, tunnel, kubernetes, .. } = options;
     let plan = Plan::new(&lab.name, *nodes, *mode, *tunnel, *kubernetes, network);
     let controllers = match options.controllers {
@@ -219,7 +228,7 @@ fn plan_of(options: &Options) -> Result<Plan> {
             0
         }
     };
-    Ok(Plan { controllers, services: options.services, ..plan })
+    Ok(Plan { controllers, services: options.services, record: options.record, ..plan })
 }
 
 fn start(options: &Options, plan: &Plan) -> Result<Child> {
