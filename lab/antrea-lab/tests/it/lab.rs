@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 use testkit::wait::until;
 use testkit::{Netns, Process, Scratch};
 
+use crate::failed;
+
 /// Timeout for the start of a Pod while other tests keep both processors busy.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for the start of a lab; the real API server needs some seconds of processor time.
@@ -55,13 +57,18 @@ impl Lab {
     fn start_in(base: PathBuf, scratch: Option<Scratch>, name: &'static str, nodes: u16, arguments: &[&str]) -> Self {
         let mut up = program(&base);
         up.args(["up", "--name", name, "--nodes", &nodes.to_string()]).args(arguments);
-        let (mut process, home) = (Process::spawn(up).unwrap(), Home::at(base.join(name)));
+        if arguments.contains(&"antrea") {
+            // For `Drop`.
+            up.arg("--record");
+        }
+        let home = Home::at(base.join(name));
+        let mut lab = Self { name, base, home, process: Process::spawn(up).unwrap(), _scratch: scratch };
         let ready = || {
-            assert_eq!(process.ended().unwrap(), None, "the lab does not start");
-            home.read().unwrap()?.ready.then_some(())
+            assert_eq!(lab.process.ended().unwrap(), None, "the lab does not start");
+            lab.home.read().unwrap()?.ready.then_some(())
         };
         until(format_args!("the lab {name}"), START_TIMEOUT, ready).unwrap();
-        Self { name, base, home, process, _scratch: scratch }
+        lab
     }
 
     pub(crate) fn base(&self) -> &Path {
@@ -158,6 +165,15 @@ impl Lab {
         // The kubelet's URL is reachable only inside the lab.
         kubelet.clusters = admin.clusters;
         Kube::connect(kubelet)
+    }
+}
+
+impl Drop for Lab {
+    /// Keeps the recordings and logs of a lab whose test fails.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("{}", failed::save(&self.home, &failed::directory(self.name)));
+        }
     }
 }
 

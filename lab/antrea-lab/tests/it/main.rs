@@ -10,6 +10,8 @@ mod containers;
 #[cfg(test)]
 mod endurance;
 #[cfg(test)]
+mod failed;
+#[cfg(test)]
 mod kubernetes;
 #[cfg(test)]
 mod lab;
