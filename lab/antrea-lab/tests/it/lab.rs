@@ -23,6 +23,9 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for the start of a lab; the real API server needs some seconds of processor time.
 const START_TIMEOUT: Duration = Duration::from_secs(150);
 
+/// The kernel keeps this much of a program's name.
+const CONTROLLER: &str = "antrea-controll";
+
 /// A running lab. It ends with this value, or with the test process.
 pub(crate) struct Lab {
     pub(crate) name: &'static str,
@@ -69,6 +72,11 @@ impl Lab {
         };
         until(format_args!("the lab {name}"), START_TIMEOUT, ready).unwrap();
         lab
+    }
+
+    /// The agents' recordings of a Node.
+    pub(crate) fn recording(&self, node: &str, file: &str) -> PathBuf {
+        self.home.recording(node).join(file)
     }
 
     pub(crate) fn base(&self) -> &Path {
@@ -151,6 +159,22 @@ impl Lab {
             .collect();
         // A child that is about to become another program still has the name of the one that starts it.
         named.iter().find(|(_, parent)| !named.contains_key(parent)).map(|(pid, _)| *pid)
+    }
+
+    /// PIDs of the controllers that run.
+    pub(crate) fn controllers(&self) -> Vec<i32> {
+        let supervisor = self.supervisor().to_string();
+        let read = |pid: i32, file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let is_ours = |pid: &i32| {
+            let stat = read(*pid, "stat");
+            let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+            read(*pid, "comm").trim() == CONTROLLER && fields.next() != Some("Z") && fields.next() == Some(&supervisor)
+        };
+        let processes = std::fs::read_dir("/proc").unwrap();
+        let pids = processes.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+        let mut found: Vec<i32> = pids.filter(is_ours).collect();
+        found.sort_unstable();
+        found
     }
 
     /// The API, for the administrator. A client belongs to the runtime that made it, so each test makes its own.

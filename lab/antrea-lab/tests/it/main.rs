@@ -28,6 +28,8 @@ mod pods;
 #[cfg(test)]
 mod policies;
 #[cfg(test)]
+mod recording;
+#[cfg(test)]
 mod red_team;
 #[cfg(test)]
 mod services;
