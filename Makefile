@@ -87,6 +87,11 @@ lab-long: setup ## Kill agents 200 times and switches 20 times under traffic, ag
 	AGENT_KILLS=$${AGENT_KILLS:-200} SWITCH_KILLS=$${SWITCH_KILLS:-20} POLICY_KILLS=$${POLICY_KILLS:-60} \
 	  $(CARGO) test --locked -p antrea-lab --test it -- --nocapture endurance outages
 
+.PHONY: record-long
+record-long: setup ## Record 10,000 events of an agent while daemons are killed, and replay them (RECORD_EVENTS=n; release build)
+	$(CARGO) build --release --locked -p antrea-agent -p antrea-cni -p antrea-controller -p antrea-lab
+	RECORD_EVENTS=$${RECORD_EVENTS:-10000} $(CARGO) test --release --locked -p antrea-lab --test it -- recording:: --nocapture
+
 .PHONY: red-team
 red-team: setup ## Attack labs in every mode, and the switch with 100,000 random frames; a table of outcomes (ATTACK=text MODE=name FRAMES=n)
 	$(CARGO) build --locked -p antrea-agent -p antrea-cni -p antrea-controller -p antrea-lab

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use clap::ValueEnum;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
+use types::network::{Mode, Tunnel};
 
 /// Maximum number of Nodes, which the address plan limits to about 240.
 pub(crate) const MAX_NODES: u16 = 200;
@@ -28,28 +29,6 @@ pub const SERVICE_NETS: [&str; 2] = ["10.96.0.0/16", "fd00:10:96::/112"];
 pub(crate) const DNS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
 /// DNS domain of the cluster.
 pub(crate) const DOMAIN: &str = "cluster.local";
-
-/// How packets between Pods on different Nodes are sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Mode {
-    /// Through a tunnel between the Nodes
-    Encap,
-    /// Without a tunnel; the router has routes to the Pod CIDRs
-    #[value(name = "noencap")]
-    NoEncap,
-    /// Without a tunnel within a subnet, through a tunnel between subnets
-    Hybrid,
-}
-
-/// Tunnel protocol between Nodes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Tunnel {
-    Geneve,
-    Vxlan,
-    Gre,
-}
 
 /// The implementation of the Kubernetes API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
@@ -94,6 +73,8 @@ pub(crate) struct Plan {
     pub(crate) services: Services,
     /// Number of antrea-controller replicas.
     pub(crate) controllers: u16,
+    /// Whether agents record their events.
+    pub(crate) record: bool,
     pub(crate) nodes: Vec<Node>,
 }
 
@@ -166,7 +147,7 @@ impl Plan {
         let nodes = (1..=nodes.min(MAX_NODES)).filter_map(Node::new).collect();
         let controllers = u16::from(network == Network::Antrea);
         let services = Services::Antrea;
-        Self { name: name.to_owned(), mode, tunnel, kubernetes, network, services, controllers, nodes }
+        Self { name: name.to_owned(), mode, tunnel, kubernetes, network, services, controllers, record: false, nodes }
     }
 
     /// The Node called `name`, if it exists.
@@ -201,7 +182,7 @@ impl Plan {
 
     /// Whether Nodes may use tunnels.
     pub(crate) fn tunnels(&self) -> bool {
-        self.mode != Mode::NoEncap
+        self.mode.has_tunnel()
     }
 }
 

@@ -92,6 +92,11 @@ impl Home {
         self.0.join("nodes").join(node)
     }
 
+    /// Directory of the recordings of a Node's agent.
+    pub fn recording(&self, node: &str) -> PathBuf {
+        self.node(node).join("recording")
+    }
+
     /// Records the Node's init process.
     pub(crate) fn write_node_pid(&self, node: &str, pid: u32) -> Result<()> {
         let started = start_time(pid).context("the init process of the Node has ended")?;

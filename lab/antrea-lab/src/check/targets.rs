@@ -107,7 +107,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::plan::{Kubernetes, Mode, Network, Tunnel};
+    use types::network::{Mode, Tunnel};
+
+    use crate::plan::{Kubernetes, Network};
 
     #[test]
     fn all_addresses_of_pods_services_node_ports_and_the_outside_are_targets() {

@@ -6,16 +6,18 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, setsid};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
+use types::network::{Mode, Tunnel};
 
 use super::{call, say};
 use crate::cli::LabName;
-use crate::plan::{self, Kubernetes, MAX_CONTROLLERS, MAX_NODES, Mode, Network, Plan, Services, Tunnel};
+use crate::plan::{self, Kubernetes, MAX_CONTROLLERS, MAX_NODES, Network, Plan, Services};
 use crate::program::current_exe;
 use crate::progress::Progress;
 use crate::state::Home;
@@ -29,10 +31,10 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_NODES)))]
     nodes: u16,
     /// How packets between Pods on different Nodes are sent
-    #[arg(long, value_enum, default_value = "encap")]
+    #[arg(long, value_parser = choice(MODES), default_value = "encap")]
     mode: Mode,
     /// Tunnel protocol between Nodes
-    #[arg(long, value_enum, default_value = "geneve")]
+    #[arg(long, value_parser = choice(TUNNELS), default_value = "geneve")]
     tunnel: Tunnel,
     /// Implementation of the Kubernetes API
     #[arg(long, value_enum, default_value = "embedded")]
@@ -46,9 +48,38 @@ pub(crate) struct Options {
     /// Number of antrea-controller replicas; by default 1 if the program is in the directory of this one, else 0
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_CONTROLLERS)))]
     controllers: Option<u16>,
+    /// Record the events of the agents, for `antctl replay`
+    #[arg(long)]
+    record: bool,
     /// Return when the lab is up, and leave it running
     #[arg(long)]
     detach: bool,
+}
+
+/// A value of an option, by its name, with its help.
+type Choice<T> = (&'static str, &'static str, T);
+
+/// The modes in which Nodes of a lab work, with their names on the command line.
+const MODES: &[Choice<Mode>] = &[
+    ("encap", "Through a tunnel between the Nodes", Mode::Encap),
+    ("noencap", "Without a tunnel; the router has routes to the Pod CIDRs", Mode::NoEncap),
+    ("hybrid", "Without a tunnel within a subnet, through a tunnel between subnets", Mode::Hybrid),
+];
+
+/// The tunnels of the userspace datapath.
+const TUNNELS: &[Choice<Tunnel>] =
+    &[("geneve", "", Tunnel::Geneve), ("vxlan", "", Tunnel::Vxlan), ("gre", "", Tunnel::Gre)];
+
+/// Parses an option with these values: clap cannot derive that for a type of another crate.
+fn choice<T: Copy + Send + Sync + 'static>(choices: &'static [Choice<T>]) -> impl TypedValueParser<Value = T> {
+    let shown = choices.iter().map(|(name, help, _)| {
+        let value = PossibleValue::new(*name);
+        if help.is_empty() { value } else { value.help(*help) }
+    });
+    PossibleValuesParser::new(shown).try_map(|given| {
+        let chosen = choices.iter().find(|(name, ..)| *name == given);
+        chosen.map(|(_, _, value)| *value).ok_or("not one of the possible values")
+    })
 }
 
 /// Required programs, and the Debian package of each.
@@ -125,6 +156,9 @@ async fn end(mut child: Child, code: u8) -> Result<ExitCode> {
 fn hints(home: &Home, options: &Options) {
     say(format!("  {}", call("status", &options.lab.name)));
     say(format!("  export KUBECONFIG={}", home.kubeconfig().display()));
+    if options.record {
+        say(format!("  antctl replay {}", home.recording("node-1").join("events.jsonl").display()));
+    }
     if options.detach {
         say(format!("  {}", call("down", &options.lab.name)));
     }
@@ -178,6 +212,9 @@ fn plan_of(options: &Options) -> Result<Plan> {
     if network != Network::Antrea && options.services != Services::Antrea {
         bail!("`--services` is about how antrea-agent and kube-proxy share Services: it needs `--network antrea`");
     }
+    if network != Network::Antrea && options.record {
+        bail!("`--record` records the events of antrea-agent: it needs `--network antrea`");
+    }
     let Options { lab, nodes, mode, tunnel, kubernetes, .. } = options;
     let plan = Plan::new(&lab.name, *nodes, *mode, *tunnel, *kubernetes, network);
     let controllers = match options.controllers {
@@ -191,7 +228,7 @@ fn plan_of(options: &Options) -> Result<Plan> {
             0
         }
     };
-    Ok(Plan { controllers, services: options.services, ..plan })
+    Ok(Plan { controllers, services: options.services, record: options.record, ..plan })
 }
 
 fn start(options: &Options, plan: &Plan) -> Result<Child> {

@@ -3,9 +3,9 @@
 //! The lab acts as the operating system of a Node. A network gets its programs, its configuration and a kubeconfig, and is
 //! ready when its CNI configuration exists and its daemon, if it has one, accepts connections.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::net::IpAddr;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::daemon::{self, Backoff, Program};
 use super::kube_proxy;
-use crate::plan::{Mode, Network, Node, POD_NETS, Plan, SERVICE_NETS, Services};
+use crate::plan::{Network, Node, POD_NETS, Plan, SERVICE_NETS, Services};
 use crate::state::Home;
 
 /// Directory of CNI configurations.
@@ -33,6 +33,8 @@ const PROGRAMS: &str = "/usr/local/bin";
 const AGENT: &str = "antrea-agent";
 /// Socket on which antrea-agent accepts calls of antrea-cni.
 const CNI_SOCKET: &str = "/run/antrea/cni.sock";
+/// Directory to which antrea-agent writes its recordings.
+const RECORDING: &str = "/run/antrea/recording";
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Starts the network. Returns when Pods can be connected.
@@ -66,6 +68,9 @@ async fn antrea(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
     let directory = home.node(&node.name);
     let configuration = directory.join("antrea-agent.conf");
     fs::write(&configuration, agent_configuration(home, plan, node))?;
+    if plan.record {
+        link_recording(&home.recording(&node.name))?;
+    }
     let agent = Program {
         name: Path::new(PROGRAMS).join("antrea-agent"),
         arguments: vec!["--config".into(), configuration.display().to_string()],
@@ -96,15 +101,16 @@ async fn antrea(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
     Ok(())
 }
 
+/// Makes the agent write its recordings to a directory of the lab, where they are visible outside of the Node and survive it.
+fn link_recording(directory: &Path) -> Result<()> {
+    DirBuilder::new().mode(0o700).create(directory)?;
+    symlink(directory, RECORDING).with_context(|| format!("cannot create {RECORDING}"))
+}
+
 /// The configuration file of the agent, as JSON, which is valid YAML.
 fn agent_configuration(home: &Home, plan: &Plan, node: &Node) -> String {
-    let mode = match plan.mode {
-        Mode::Encap => "encap",
-        Mode::NoEncap => "noEncap",
-        Mode::Hybrid => "hybrid",
-    };
     let configuration = json!({
-        "trafficEncapMode": mode,
+        "trafficEncapMode": plan.mode,
         "tunnelType": plan.tunnel,
         "serviceCIDR": SERVICE_NETS[0],
         "serviceCIDRv6": SERVICE_NETS[1],
@@ -114,6 +120,7 @@ fn agent_configuration(home: &Home, plan: &Plan, node: &Node) -> String {
             Services::Both => json!({}),
             Services::KubeProxy => json!({"enable": false}),
         },
+        "eventRecording": {"enable": plan.record},
         "clientConnection": {"kubeconfig": home.kubeconfig_of(AGENT, &node.name)},
     });
     format!("{configuration:#}\n")

@@ -16,10 +16,15 @@ use serde_json::{Value, json};
 use testkit::wait::until;
 use testkit::{Netns, Process, Scratch};
 
+use crate::failed;
+
 /// Timeout for the start of a Pod while other tests keep both processors busy.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for the start of a lab; the real API server needs some seconds of processor time.
 const START_TIMEOUT: Duration = Duration::from_secs(150);
+
+/// The kernel keeps this much of a program's name.
+const CONTROLLER: &str = "antrea-controll";
 
 /// A running lab. It ends with this value, or with the test process.
 pub(crate) struct Lab {
@@ -55,13 +60,23 @@ impl Lab {
     fn start_in(base: PathBuf, scratch: Option<Scratch>, name: &'static str, nodes: u16, arguments: &[&str]) -> Self {
         let mut up = program(&base);
         up.args(["up", "--name", name, "--nodes", &nodes.to_string()]).args(arguments);
-        let (mut process, home) = (Process::spawn(up).unwrap(), Home::at(base.join(name)));
+        if arguments.contains(&"antrea") {
+            // For `Drop`.
+            up.arg("--record");
+        }
+        let home = Home::at(base.join(name));
+        let mut lab = Self { name, base, home, process: Process::spawn(up).unwrap(), _scratch: scratch };
         let ready = || {
-            assert_eq!(process.ended().unwrap(), None, "the lab does not start");
-            home.read().unwrap()?.ready.then_some(())
+            assert_eq!(lab.process.ended().unwrap(), None, "the lab does not start");
+            lab.home.read().unwrap()?.ready.then_some(())
         };
         until(format_args!("the lab {name}"), START_TIMEOUT, ready).unwrap();
-        Self { name, base, home, process, _scratch: scratch }
+        lab
+    }
+
+    /// The agents' recordings of a Node.
+    pub(crate) fn recording(&self, node: &str, file: &str) -> PathBuf {
+        self.home.recording(node).join(file)
     }
 
     pub(crate) fn base(&self) -> &Path {
@@ -146,6 +161,22 @@ impl Lab {
         named.iter().find(|(_, parent)| !named.contains_key(parent)).map(|(pid, _)| *pid)
     }
 
+    /// PIDs of the controllers that run.
+    pub(crate) fn controllers(&self) -> Vec<i32> {
+        let supervisor = self.supervisor().to_string();
+        let read = |pid: i32, file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let is_ours = |pid: &i32| {
+            let stat = read(*pid, "stat");
+            let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+            read(*pid, "comm").trim() == CONTROLLER && fields.next() != Some("Z") && fields.next() == Some(&supervisor)
+        };
+        let processes = std::fs::read_dir("/proc").unwrap();
+        let pids = processes.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+        let mut found: Vec<i32> = pids.filter(is_ours).collect();
+        found.sort_unstable();
+        found
+    }
+
     /// The API, for the administrator. A client belongs to the runtime that made it, so each test makes its own.
     pub(crate) fn api(&self) -> Kube {
         Kube::connect(Kubeconfig::read_from(self.home.kubeconfig()).unwrap())
@@ -158,6 +189,15 @@ impl Lab {
         // The kubelet's URL is reachable only inside the lab.
         kubelet.clusters = admin.clusters;
         Kube::connect(kubelet)
+    }
+}
+
+impl Drop for Lab {
+    /// Keeps the recordings and logs of a lab whose test fails.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("{}", failed::save(&self.home, &failed::directory(self.name)));
+        }
     }
 }
 

@@ -182,5 +182,6 @@ fn an_invalid_option_is_an_error_with_the_allowed_values() {
     let run = |arguments: &[&str]| output(&program(scratch.path()).args(arguments).output().unwrap()).unwrap_err();
     assert!(run(&["up", "--name", "../x"]).contains("lower-case letters, digits and hyphens"));
     assert!(run(&["up", "--nodes", "0"]).contains("1..=200"));
+    assert!(run(&["up", "--record", "--network", "bridge"]).contains("it needs `--network antrea`"));
     assert_eq!(fs::read_dir(scratch.path()).map(Iterator::count).unwrap_or_default(), 0);
 }

@@ -10,6 +10,8 @@ mod containers;
 #[cfg(test)]
 mod endurance;
 #[cfg(test)]
+mod failed;
+#[cfg(test)]
 mod kubernetes;
 #[cfg(test)]
 mod lab;
@@ -25,6 +27,8 @@ mod network;
 mod pods;
 #[cfg(test)]
 mod policies;
+#[cfg(test)]
+mod recording;
 #[cfg(test)]
 mod red_team;
 #[cfg(test)]

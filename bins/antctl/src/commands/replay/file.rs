@@ -20,7 +20,7 @@ impl Recording {
     /// The number of entries.
     pub(super) fn count(file: &Path) -> Result<usize> {
         let reader = BufReader::new(open(file)?);
-        Ok(reader.lines().count().saturating_sub(1))
+        Ok(reader.split(b'\n').count().saturating_sub(1))
     }
 
     /// A brain as the agent began with, and the entries.
@@ -32,16 +32,17 @@ impl Recording {
     }
 
     fn read<T: serde::de::DeserializeOwned>(&mut self) -> Option<Result<T>> {
-        let mut text = String::new();
+        // Not a String: a torn line may end within a character.
+        let mut text = Vec::new();
         self.line += 1;
-        match self.reader.read_line(&mut text) {
+        match self.reader.read_until(b'\n', &mut text) {
             Ok(0) => return None,
             Ok(_) => {}
             Err(error) => return Some(Err(error).with_context(|| format!("{}: line {}", self.file, self.line))),
         }
-        match serde_json::from_str(&text) {
+        match serde_json::from_slice(&text) {
             Ok(value) => Some(Ok(value)),
-            Err(_) if !text.ends_with('\n') && self.line > 1 => {
+            Err(_) if !text.ends_with(b"\n") && self.line > 1 => {
                 self.is_torn = true;
                 None
             }

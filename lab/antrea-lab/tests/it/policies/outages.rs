@@ -22,8 +22,6 @@ use crate::lab::{Kube, Lab, TIMEOUT};
 use crate::streams::{Noticed, Stream};
 
 const NODES: [&str; 2] = ["node-1", "node-2"];
-/// The kernel keeps this much of a program's name.
-const CONTROLLER: &str = "antrea-controll";
 /// Interval and minimum number of datagrams to a port that policies deny.
 const PROBE_INTERVAL: Duration = Duration::from_millis(5);
 const MIN_PROBES: usize = 500;
@@ -94,21 +92,6 @@ fn set_policy(api: &Kube, name: &str, policy: Value) {
     api.put("default", "networking.k8s.io/v1", "NetworkPolicy", name, policy);
 }
 
-/// The controllers that run, by the numbers of their processes.
-fn controllers(lab: &Lab) -> Vec<i32> {
-    let supervisor = lab.supervisor().to_string();
-    let read = |pid: i32, file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-    let is_ours = |pid: &i32| {
-        let stat = read(*pid, "stat");
-        let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
-        read(*pid, "comm").trim() == CONTROLLER && fields.next() != Some("Z") && fields.next() == Some(&supervisor)
-    };
-    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
-    let mut found: Vec<i32> = all.filter(is_ours).collect();
-    found.sort_unstable();
-    found
-}
-
 /// Ends when every agent follows a controller.
 fn until_followed(lab: &Lab) {
     for node in NODES {
@@ -174,11 +157,11 @@ fn killed_agents_and_controllers_neither_allow_denied_nor_drop_allowed_packets()
                 0 => drop(kill_in(&lab, NODES[number / 3 % 2], "antrea-agent")),
                 1 => {
                     let running =
-                        until("two controllers", TIMEOUT, || Some(controllers(&lab)).filter(|all| all.len() == 2));
+                        until("two controllers", TIMEOUT, || Some(lab.controllers()).filter(|all| all.len() == 2));
                     kill(Pid::from_raw(running.unwrap()[number / 3 % 2]), Signal::SIGKILL).unwrap();
                 }
                 _ => {
-                    for pid in controllers(&lab) {
+                    for pid in lab.controllers() {
                         kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
                     }
                     kill_in(&lab, NODES[number / 3 % 2], "antrea-agent");
@@ -202,7 +185,7 @@ fn killed_agents_and_controllers_neither_allow_denied_nor_drop_allowed_packets()
     }
 
     // One of two controllers dies, and a new policy is in force all the same.
-    let running = until("two controllers", TIMEOUT, || Some(controllers(&lab)).filter(|all| all.len() == 2)).unwrap();
+    let running = until("two controllers", TIMEOUT, || Some(lab.controllers()).filter(|all| all.len() == 2)).unwrap();
     let killed = Instant::now();
     kill(Pid::from_raw(running[0]), Signal::SIGKILL).unwrap();
     set_policy(
