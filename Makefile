@@ -94,6 +94,7 @@ record-long: setup ## Record 10,000 events of an agent while daemons are killed,
 
 .PHONY: red-team
 red-team: setup ## Attack labs in every mode, and the switch with 100,000 random frames; a table of outcomes (ATTACK=text MODE=name FRAMES=n)
+	@scripts/setup red-team
 	$(CARGO) build --locked -p antrea-agent -p antrea-cni -p antrea-controller -p antrea-lab
 	RED_TEAM=long $(CARGO) test --locked -p antrea-lab --test it -- red_team --nocapture
 	FRAMES=$${FRAMES:-100000} $(CARGO) test --locked -p pipeline --test it -- hostile --nocapture

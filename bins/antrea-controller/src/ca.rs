@@ -16,15 +16,17 @@ use time::OffsetDateTime;
 
 mod reconciler;
 
-pub(crate) use reconciler::{CaReconciler, RENEW_LEAF, now};
+pub(crate) use reconciler::{CaReconciler, now};
 
 const CA_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The next CA is created this long before the current one expires.
 const ROTATE_BEFORE_EXPIRY: Duration = Duration::from_secs(90 * 24 * 3600);
 /// The next CA is published this long before it signs.
 const PUBLISH_BEFORE_SIGNING: Duration = Duration::from_secs(24 * 3600);
-/// Of a serving certificate; it is replaced after half of it.
-pub(crate) const LEAF_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+/// Of a serving certificate.
+const LEAF_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+/// A serving certificate is replaced at this age.
+const RENEW_LEAF: Duration = Duration::from_secs(LEAF_LIFETIME.as_secs() / 2);
 /// Certificates are valid from this long before they are made.
 const CLOCK_SKEW: Duration = Duration::from_secs(300);
 
@@ -62,6 +64,12 @@ pub(crate) struct Leaf {
     pub(crate) key: String,
 }
 
+/// Whether a serving certificate has to be replaced. Also after the clock was set back: it is not valid yet then, for agents
+/// with the right time.
+pub(crate) fn is_renewal_due(signed: Duration, now: Duration) -> bool {
+    now < signed || now >= signed + RENEW_LEAF
+}
+
 impl Ca {
     pub(crate) fn new(now: Duration) -> Result<Self, rcgen::Error> {
         let made = now.as_secs();
@@ -86,6 +94,11 @@ impl Ca {
     fn expiry(&self) -> Duration {
         Duration::from_secs(self.made) + CA_LIFETIME
     }
+
+    /// Not before its creation either: it may have been created while the clock was ahead.
+    fn is_valid(&self, now: Duration) -> bool {
+        Duration::from_secs(self.made).saturating_sub(CLOCK_SKEW) <= now && now < self.expiry()
+    }
 }
 
 impl CaState {
@@ -108,15 +121,17 @@ impl CaState {
         if now > Duration::from_secs(self.since) + LEAF_LIFETIME * 2 {
             rotated.previous = None;
         }
-        match rotated.next.take() {
-            Some(next)
-                if now >= Duration::from_secs(next.made) + PUBLISH_BEFORE_SIGNING || now >= self.signing.expiry() =>
-            {
+        let is_usable = self.signing.is_valid(now);
+        // A next CA that is not valid has not signed yet.
+        match rotated.next.take().filter(|next| next.is_valid(now)) {
+            Some(next) if now >= Duration::from_secs(next.made) + PUBLISH_BEFORE_SIGNING || !is_usable => {
                 rotated.previous = Some(std::mem::replace(&mut rotated.signing, next));
                 rotated.since = now.as_secs();
             }
             Some(next) => rotated.next = Some(next),
-            None if now + ROTATE_BEFORE_EXPIRY >= self.signing.expiry() => rotated.next = Some(Ca::new(now)?),
+            None if now + ROTATE_BEFORE_EXPIRY >= self.signing.expiry() || !is_usable => {
+                rotated.next = Some(Ca::new(now)?);
+            }
             None => {}
         }
         Ok((rotated != *self).then_some(rotated))
@@ -213,6 +228,45 @@ mod tests {
             }
             let end = rotated.rotate(now + LEAF_LIFETIME * 2).unwrap().unwrap();
             assert!(!end.bundle().contains(&first.signing.certificate), "{away:?}: published for ever");
+        }
+    }
+
+    /// The CA after the leader has reconciled it a few times at `now`.
+    fn settled(mut state: CaState, now: Duration) -> CaState {
+        for _ in 0..4 {
+            state = state.rotate(now).unwrap().unwrap_or(state);
+        }
+        assert!(state.rotate(now).unwrap().is_none(), "rotates for ever at {now:?}");
+        state
+    }
+
+    #[test]
+    fn a_clock_that_jumps_and_returns_leaves_a_valid_ca() {
+        const YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+        let first = CaState::new(NOW).unwrap();
+        for jumped in [NOW + DAY, NOW - DAY, NOW + YEARS, NOW - YEARS, Duration::ZERO] {
+            let during = settled(first.clone(), jumped);
+            assert!(during.signing.is_valid(jumped), "{jumped:?}");
+            // Serving certificates of the first CA are in use until replicas have loaded the other.
+            assert!(during.bundle().contains(&first.signing.certificate), "{jumped:?}: lost the first CA");
+            let after = settled(during.clone(), NOW + DAY / 24);
+            assert!(after.signing.is_valid(NOW + DAY / 24), "{jumped:?}");
+            assert!(after.bundle().contains(&during.signing.certificate), "{jumped:?}: the last CA is not published");
+        }
+        // Within a day forward, nothing is rotated.
+        assert!(settled(first.clone(), NOW + DAY) == first);
+        // A next CA from the future has not signed, and never does.
+        let next = Some(Ca::new(NOW + YEARS).unwrap());
+        let future = CaState { next: next.clone(), ..first.clone() };
+        assert!(settled(future, NOW) == first);
+    }
+
+    #[test]
+    fn a_serving_certificate_is_renewed_whichever_way_the_clock_jumps() {
+        for (now, due) in
+            [(NOW, false), (NOW + DAY / 4, false), (NOW + DAY / 2, true), (NOW + DAY * 3650, true), (NOW - DAY, true)]
+        {
+            assert_eq!(is_renewal_due(NOW, now), due, "{now:?}");
         }
     }
 

@@ -14,7 +14,12 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tracing::{info, warn};
 use types::config_map::ConfigMap;
 
-use crate::ca::{CaState, RENEW_LEAF, now};
+use crate::ca::{CaState, is_renewal_due, now};
+
+/// Interval of comparing the serving certificate with the wall clock, which may jump.
+const CHECK_INTERVAL: Duration = Duration::from_secs(15);
+/// Of attempts to issue a serving certificate.
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Why there is no serving certificate.
 #[derive(Debug, thiserror::Error)]
@@ -96,23 +101,26 @@ pub(crate) async fn run(
     mut proxy: watch::Receiver<Arc<FrontProxy>>,
     config: watch::Sender<Arc<ServerConfig>>,
 ) {
-    let mut delay = RENEW_LEAF;
+    let (mut delay, mut signed) = (CHECK_INTERVAL, now());
     loop {
         tokio::select! {
             Ok(()) = ca.changed() => {}
             Ok(()) = proxy.changed() => {}
-            () = sleep_until(Instant::now() + delay) => {}
+            () = sleep_until(Instant::now() + delay) => if !is_renewal_due(signed, now()) {
+                continue;
+            }
         }
-        let (known, front) = (Arc::clone(&ca.borrow()), Arc::clone(&proxy.borrow()));
+        let (known, front, at) = (Arc::clone(&ca.borrow()), Arc::clone(&proxy.borrow()), now());
         match server_config(&known, &front) {
             Ok(new) => {
                 info!("issued a new serving certificate");
                 config.send_replace(Arc::new(new));
-                delay = RENEW_LEAF;
+                (delay, signed) = (CHECK_INTERVAL, at);
             }
             Err(error) => {
                 warn!("cannot issue a new serving certificate, keeping the old one: {error}");
-                delay = Duration::from_secs(60);
+                // Due, whatever the time.
+                (delay, signed) = (RETRY_INTERVAL, Duration::MAX);
             }
         }
     }

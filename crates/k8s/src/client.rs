@@ -1,17 +1,21 @@
 //! The connection to the API server.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
+use kube::client::{Body, ClientBuilder};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use secrecy::ExposeSecret;
 use thiserror::Error;
 use tokio::time::timeout;
+use tower::util::MapRequestLayer;
 use types::ObjectName;
 
 use crate::kinds::Watched;
+use crate::token::TokenFile;
 use crate::wire::Wire;
 
 /// Why no client can be created.
@@ -26,6 +30,9 @@ pub enum ConnectError {
     /// `kubeAPIServerOverride` is not a URL.
     #[error("kubeAPIServerOverride: `{0}` is not a URL such as https://10.0.0.1:6443")]
     Override(String),
+    /// The token file cannot be read.
+    #[error(transparent)]
+    Token(#[from] TokenError),
     /// TLS cannot be set up.
     #[error("cannot create a client for the Kubernetes API: {0}")]
     Client(#[source] Box<kube::Error>),
@@ -112,7 +119,19 @@ impl Client {
         }
         let auth = config.auth_info.clone();
         let server = config.cluster_url.host().unwrap_or_default().to_owned();
-        let kube = kube::Client::try_from(config).map_err(|error| ConnectError::Client(Box::new(error)))?;
+        let file = if auth.token.is_none() { config.auth_info.token_file.take() } else { None };
+        let builder = ClientBuilder::try_from(config).map_err(|error| ConnectError::Client(Box::new(error)))?;
+        let kube = match file {
+            Some(path) => {
+                let token = Arc::new(TokenFile::open(Path::new(&path), Instant::now())?);
+                let authorize = move |mut request: http::Request<Body>| {
+                    request.headers_mut().insert(http::header::AUTHORIZATION, token.header(Instant::now()));
+                    request
+                };
+                builder.with_layer(&MapRequestLayer::new(authorize)).build()
+            }
+            None => builder.build(),
+        };
         Ok(Self { kube, timeouts: Timeouts::default(), auth, server })
     }
 

@@ -138,6 +138,8 @@ fn spec(me: &str, now: MicroTime, old: Option<&LeaseSpec>) -> LeaseSpec {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::jiff::SignedDuration;
+
     use super::*;
 
     fn lease(holder: &str, version: &str) -> Lease {
@@ -156,5 +158,18 @@ mod tests {
         assert_eq!(observed.next(&lease("other", "2"), "me", start + LEASE_DURATION * 4), Action::Write);
         assert_eq!(observed.next(&lease("me", "3"), "me", start), Action::Write);
         assert_eq!(observed.next(&lease("", "4"), "me", start), Action::Write);
+    }
+
+    #[test]
+    fn the_time_in_a_lease_does_not_matter() {
+        let (now, ten_years) = (Timestamp::now(), SignedDuration::from_hours(10 * 365 * 24));
+        for renewed in [now - ten_years, now + ten_years] {
+            let (mut observed, start) = (Observed::default(), Instant::now());
+            let mut lease = lease("other", "1");
+            lease.spec = Some(spec("other", MicroTime(renewed), None));
+            assert_eq!(observed.next(&lease, "me", start), Action::Wait, "{renewed}");
+            assert_eq!(observed.next(&lease, "me", start + LEASE_DURATION), Action::Wait, "{renewed}");
+            assert_eq!(observed.next(&lease, "me", start + LEASE_DURATION * 2), Action::Write, "{renewed}");
+        }
     }
 }

@@ -16,6 +16,7 @@ mod client;
 mod kinds;
 mod lease;
 mod review;
+mod token;
 mod watch;
 mod wire;
 mod write;

@@ -12,7 +12,7 @@ use tracing::info;
 use types::ObjectName;
 use types::config_map::ConfigMap;
 
-use super::{CaState, LEAF_LIFETIME};
+use super::CaState;
 
 const NAMESPACE: &str = "kube-system";
 const SECRET: &str = "antrea-ca-key";
@@ -232,9 +232,6 @@ fn named(name: &str) -> ObjectName {
 pub(crate) fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
-
-/// A serving certificate is replaced at this age.
-pub(crate) const RENEW_LEAF: Duration = Duration::from_secs(LEAF_LIFETIME.as_secs() / 2);
 
 #[cfg(test)]
 mod tests {

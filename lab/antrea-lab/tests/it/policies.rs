@@ -1,7 +1,7 @@
 //! NetworkPolicies with packets: all connections between nine Pods in three namespaces on three Nodes, compared with the
 //! documentation.
 
-mod outages;
+pub(crate) mod outages;
 mod probes;
 mod world;
 

@@ -5,6 +5,7 @@
 
 mod api_user;
 mod attack;
+mod clocks;
 mod controller;
 mod field;
 mod floods;
@@ -30,6 +31,7 @@ const CATALOGUE: &[&[Attack]] = &[
     node_process::CATALOGUE,
     controller::CATALOGUE,
     api_user::CATALOGUE,
+    clocks::CATALOGUE,
 ];
 
 fn is_long() -> bool {

@@ -27,7 +27,7 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(5);
 const MIN_PROBES: usize = 500;
 
 /// Sends datagrams that policies deny, and counts those that arrive.
-struct DeniedSender {
+pub(crate) struct DeniedSender {
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicUsize>,
     received: Arc<AtomicUsize>,
@@ -35,7 +35,7 @@ struct DeniedSender {
 }
 
 impl DeniedSender {
-    fn start(from: &Netns, to: &Netns, address: &str) -> Self {
+    pub(crate) fn start(from: &Netns, to: &Netns, address: &str) -> Self {
         let inside = to.run(|| UdpSocket::bind("0.0.0.0:9")).unwrap().unwrap();
         let outside = from.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
         outside.connect((address, 9)).unwrap();
@@ -61,12 +61,12 @@ impl DeniedSender {
         Self { stop, sent, received, threads: vec![listens, sender] }
     }
 
-    fn sender(&self) -> usize {
+    pub(crate) fn sender(&self) -> usize {
         self.sent.load(Ordering::Relaxed)
     }
 
     /// How often it was sent, and how often that was received.
-    fn end(mut self) -> (usize, usize) {
+    pub(crate) fn end(mut self) -> (usize, usize) {
         self.stop.store(true, Ordering::Relaxed);
         self.threads.drain(..).for_each(|thread| thread.join().unwrap());
         (self.sender(), self.received.load(Ordering::Relaxed))
@@ -92,15 +92,18 @@ fn set_policy(api: &Kube, name: &str, policy: Value) {
     api.put("default", "networking.k8s.io/v1", "NetworkPolicy", name, policy);
 }
 
+/// Whether a Node's agent is connected to a controller.
+pub(crate) fn follows(lab: &Lab, node: &str) -> bool {
+    let ask = "curl -s -H \"Authorization: Bearer $(cat /var/run/antrea/loopback-client-token)\" \
+               http://127.0.0.1:10350/v1/agentinfo";
+    let answer = lab.node(node, &["sh", "-c", ask]).unwrap_or_default();
+    serde_json::from_str(&answer).is_ok_and(|state: Value| state["controller"].is_string())
+}
+
 /// Ends when every agent follows a controller.
 fn until_followed(lab: &Lab) {
     for node in NODES {
-        let ask = "curl -s -H \"Authorization: Bearer $(cat /var/run/antrea/loopback-client-token)\" \
-                   http://127.0.0.1:10350/v1/agentinfo";
-        let follows = || {
-            let state: Value = serde_json::from_str(&lab.node(node, &["sh", "-c", ask]).ok()?).ok()?;
-            state["controller"].is_string().then_some(())
-        };
+        let follows = || follows(lab, node).then_some(());
         until(format_args!("the agent of {node} follows a controller"), TIMEOUT, follows).unwrap();
     }
 }

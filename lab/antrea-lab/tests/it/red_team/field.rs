@@ -76,6 +76,7 @@ impl Mode {
 }
 
 pub(super) struct Field {
+    pub(super) mode: Mode,
     pub(super) lab: Lab,
     pub(super) api: Kube,
     pub(super) pods: BTreeMap<&'static str, Pod>,
@@ -108,8 +109,18 @@ impl Field {
         let outside = lab.underlay("outside");
         let outside_tap = Tap::open(&outside, "eth0");
         let outside_mac = mac(&outside.ip(["-j", "link", "show", "eth0"]).unwrap());
-        let mut field =
-            Self { lab, api, pods, gateway, neighbour, neighbour_tap, outside_tap, outside_mac, streams: Vec::new() };
+        let mut field = Self {
+            mode,
+            lab,
+            api,
+            pods,
+            gateway,
+            neighbour,
+            neighbour_tap,
+            outside_tap,
+            outside_mac,
+            streams: Vec::new(),
+        };
         field.settle();
         field.streams = field.allowed();
         field

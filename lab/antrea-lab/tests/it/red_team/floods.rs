@@ -205,7 +205,7 @@ fn related(f: &Field, _: usize) -> Effect {
     Effect::new(sent, found.len(), if found.is_empty() { "" } else { "delivered to safe-1" })
 }
 
-fn closed(f: &Field, _: usize) -> Effect {
+pub(super) fn closed(f: &Field, _: usize) -> Effect {
     let evil = &f.pod("evil").netns;
     let safe: Vec<SocketAddr> = f
         .victims()
