@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result};
 use benches::node::{Node, Plugin, Sandbox, program};
 use benches::{Figure, Goal, percentile, progress, report};
+use testkit::wait::{TIMEOUT, until};
 
 /// Rounds, and Pods of each plugin at the end of a round.
 const ROUNDS: usize = 8;
@@ -31,8 +32,10 @@ fn main() -> Result<()> {
             all.del.extend(took.del);
         }
     }
-    let traces = node.traces()?;
-    ensure!(traces.is_empty(), "left behind by removed Pods: {traces:?}");
+    // DEL returns before veths are deleted and addresses released.
+    let is_clean = || node.traces().is_ok_and(|traces| traces.is_empty()).then_some(());
+    until("nothing of removed Pods is left", TIMEOUT, is_clean)
+        .with_context(|| format!("left behind by removed Pods: {:?}", node.traces()))?;
 
     let [ours, peer] = &times;
     let milliseconds = |times: &[Duration], percent| percentile(times, percent).as_secs_f64() * 1e3;
