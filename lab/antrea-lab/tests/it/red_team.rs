@@ -58,9 +58,8 @@ fn attack(name: &'static str, mode: Mode) -> Vec<Row> {
     let mut rows = Vec::new();
     for (number, attack) in chosen {
         let (effect, begun, ended) = attack.run(&field, number, if long { 10 } else { 1 });
-        let all = field.streams.iter().map(|stream| stream.between(begun, ended));
-        let all = all.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
-        let (messages, lost) = effect.judged.unwrap_or(all);
+        let (messages, lost) =
+            field.streams.iter().map(|stream| stream.between(begun, ended)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         let undefended = attack.undefended.contains(&mode);
         let took = ended - begun;
         let row =

@@ -75,13 +75,11 @@ pub(super) struct Effect {
     pub(super) forbidden: usize,
     /// Description of the effects, and other figures.
     pub(super) note: String,
-    /// Allowed messages and lost ones of the part that counts, if that is not the whole time.
-    pub(super) judged: Option<(usize, usize)>,
 }
 
 impl Effect {
     pub(super) fn new(sent: usize, forbidden: usize, note: impl Into<String>) -> Self {
-        Self { sent, forbidden, note: note.into(), judged: None }
+        Self { sent, forbidden, note: note.into() }
     }
 }
 

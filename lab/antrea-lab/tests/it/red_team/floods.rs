@@ -1,8 +1,6 @@
 //! Floods: large amounts of allowed traffic, or of packets that cost the Node more than the attacker.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::ops::AddAssign;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -25,8 +23,6 @@ const ROOM: usize = 16_000;
 /// By then an agent has noticed the flood.
 const NOTICED: Duration = Duration::from_secs(4);
 const NODE_PORT: u16 = 30_777;
-/// SYNs that may wait for the switch. The lab's switch loses packets of an interface from 256 on.
-const BURST: usize = 50;
 /// A refusal that takes longer is as good as none.
 const LATE: Duration = Duration::from_millis(500);
 
@@ -39,49 +35,6 @@ pub(super) const CATALOGUE: &[Attack] = &[
     Attack::steps("ICMP errors about others' connections", RawPod, related),
     Attack::steps("connections to a closed Pod, by sockets", Pod, closed),
 ];
-
-/// What happened during a flood.
-#[derive(Default)]
-struct Phase {
-    /// Allowed messages, and those that were lost.
-    messages: usize,
-    lost: usize,
-    /// Processor time of the switch of the first Node.
-    busy: Duration,
-    took: Duration,
-}
-
-impl Phase {
-    fn of(f: &Field, flood: impl FnOnce()) -> Self {
-        let busy = || {
-            let stat = f.node("node-1", "cat /proc/$(pidof ovs-vswitchd)/stat").unwrap();
-            let ticks = stat.split_whitespace().skip(13).take(2).map(|ticks| ticks.parse::<u64>().unwrap());
-            Duration::from_millis(10 * ticks.sum::<u64>())
-        };
-        let (before, begun) = (busy(), Instant::now());
-        flood();
-        let (ended, after) = (Instant::now(), busy());
-        let counts = f.streams.iter().map(|stream| stream.between(begun, ended));
-        let (messages, lost) = counts.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
-        Self { messages, lost, busy: after.saturating_sub(before), took: ended - begun }
-    }
-}
-
-impl AddAssign for Phase {
-    fn add_assign(&mut self, other: Self) {
-        self.messages += other.messages;
-        self.lost += other.lost;
-        self.busy += other.busy;
-        self.took += other.took;
-    }
-}
-
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { messages, lost, busy, took } = self;
-        write!(f, "{lost} of {messages} lost, switch busy for {:.1} of {:.1} s", busy.as_secs_f32(), took.as_secs_f32())
-    }
-}
 
 /// Sends frames at a rate that a Node can handle: the test is about their effect, not about overload.
 fn flood(f: &Field, count: usize, mut frame: impl FnMut(usize) -> Shot) {
@@ -131,48 +84,22 @@ fn learned_macs(f: &Field, size: usize) -> Effect {
     Effect::new(count, learned.saturating_sub(LEARNED_MACS), format!("{learned} MACs learned"))
 }
 
-/// A flood of SYNs from other sources each, to the NodePort of a Service, as fast as the switch handles them. Returns the processor time of the Node's switch, and the
-/// number of learned flows.
-fn syns(f: &Field, count: usize, affinity: &str, dice: &mut Dice) -> (Phase, usize) {
-    let node_port = if affinity == "None" { NODE_PORT } else { NODE_PORT + 1 };
-    let ports = json!([{"port": 80, "nodePort": node_port, "targetPort": 7}]);
-    let spec = json!({"type": "NodePort", "selector": {"kind": "open"}, "ports": ports, "sessionAffinity": affinity});
-    f.api.apply("v1", "Service", "flooded", json!({"spec": spec}));
-    let to = SocketAddr::from(([192, 168, 1, 11], node_port));
-    until("the Service", TIMEOUT, || f.reaches(&f.neighbour, to).then_some(())).unwrap();
-    let mac = f.mac_of_neighbour();
-    let phase = Phase::of(f, || {
-        for _ in 0..count / BURST {
-            flood(f, BURST, |_| {
-                let src = SocketAddr::from(([198, 18, dice.byte(), dice.byte()], 40_000));
-                let syn = frames::ip(src.ip(), to.ip(), &frames::tcp(src, to, SYN, (1, 0), b""));
-                Shot::Neighbour(frames::ethernet_ip(mac, f.node_mac(1), &syn))
-            });
-            // Its answer comes after the SYNs before it were handled.
-            f.reaches(&f.neighbour, to);
-        }
+fn sticky(f: &Field, size: usize) -> Effect {
+    let ports = json!([{"port": 80, "nodePort": NODE_PORT, "targetPort": 7}]);
+    let spec = json!({"type": "NodePort", "selector": {"kind": "open"}, "ports": ports, "sessionAffinity": "ClientIP"});
+    f.api.apply("v1", "Service", "sticky", json!({"spec": spec}));
+    let to = SocketAddr::from(([192, 168, 1, 11], NODE_PORT));
+    until("the sticky Service", TIMEOUT, || f.reaches(&f.neighbour, to).then_some(())).unwrap();
+    let (count, mac, mut dice) = (5000 * size.min(4), f.mac_of_neighbour(), Dice::new(8));
+    flood(f, count, |_| {
+        let src = SocketAddr::from(([198, 18, dice.byte(), dice.byte()], 40_000));
+        let syn = frames::ip(src.ip(), to.ip(), &frames::tcp(src, to, SYN, (1, 0), b""));
+        Shot::Neighbour(frames::ethernet_ip(mac, f.node_mac(1), &syn))
     });
     let flows = f.node("node-1", "ovs-ofctl -O OpenFlow15 dump-flows br-int table=40").unwrap();
-    f.api.remove("default", "v1", "Service", "flooded");
-    (phase, flows.lines().filter(|line| line.contains("hard_timeout")).count())
-}
-
-/// The same flood, in turn to a Service with session affinity and to one without, and then as long without any: the differences are
-/// what affinity and the flood add.
-fn sticky(f: &Field, size: usize) -> Effect {
-    let (count, mut dice, mut learned) = (2500 * size.min(4), Dice::new(8), 0);
-    let (mut plain, mut sticky) = (Phase::default(), Phase::default());
-    for _ in 0..2 {
-        plain += syns(f, count, "None", &mut dice).0;
-        let (phase, flows) = syns(f, count, "ClientIP", &mut dice);
-        sticky += phase;
-        learned = learned.max(flows);
-    }
-    let quiet = Phase::of(f, || testkit::wait::rest(sticky.took));
-    let note = format!("{learned} flows learned; with affinity {sticky}, without {plain}, without flood {quiet}");
-    let usual = quiet.lost * sticky.messages / quiet.messages.max(1);
-    let judged = Some((sticky.messages, sticky.lost.saturating_sub(usual)));
-    Effect { judged, ..Effect::new(count * 4, learned.saturating_sub(LEARNED_FLOWS), note) }
+    let learned = flows.lines().filter(|line| line.contains("hard_timeout")).count();
+    f.api.remove("default", "v1", "Service", "sticky");
+    Effect::new(count, learned.saturating_sub(LEARNED_FLOWS), format!("{learned} flows learned"))
 }
 
 /// One Pod opens connections for seconds, many more than the Node's table has room for; others soon open theirs again.

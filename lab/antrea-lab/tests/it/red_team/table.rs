@@ -44,7 +44,7 @@ impl Row {
     }
 
     pub(super) fn line(&self) -> String {
-        let Self { name, attacker, mode, effect: Effect { sent, forbidden, note, .. }, .. } = self;
+        let Self { name, attacker, mode, effect: Effect { sent, forbidden, note }, .. } = self;
         let (mode, loss, outcome, took) = (mode.name(), self.loss(), self.outcome(), self.took.as_secs_f32());
         format!(
             "{name:<46} {attacker:<16} {mode:<8} {sent:>6} {forbidden:>9} {loss:>6.2} {took:>5.1}  {outcome:<12} {note}"
