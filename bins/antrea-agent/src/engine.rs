@@ -1,13 +1,14 @@
 //! Runs the brain: passes events to it, carries out its effects, and wakes it up in time.
 //!
-//! One task changes the brain. Others send events to it, and read the brain beside it: also while a bundle is committed, which only
-//! reads.
+//! One task changes the brain. Others send events to it, and read the brain beside it: also while the messages of a bundle are sent,
+//! which only reads. While the switch commits them, the brain goes on: a DEL does not wait for the switch.
 
 mod recorder;
 
 pub(crate) use recorder::Recorder;
 
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -175,8 +176,8 @@ impl Worker {
     /// Starts the task, which runs until the agent stops.
     pub(crate) fn start(self, rim: Rim, events: Events) {
         let Self { brain, queue, progress, busy_since, started } = self;
-        let task =
-            Task { brain, rim, queue, progress, busy_since, started, logged: BTreeSet::new(), settling: Vec::new() };
+        let (logged, settling) = (BTreeSet::new(), Vec::new());
+        let task = Task { brain, rim, queue, progress, busy_since, started, logged, settling, commit: None };
         tokio::spawn(task.run(events));
     }
 }
@@ -190,9 +191,14 @@ struct Task {
     started: Instant,
     /// The problems that have been logged.
     logged: BTreeSet<String>,
-    /// Callers that wait in [`Engine::settled`].
-    settling: Vec<oneshot::Sender<()>>,
+    /// Callers of [`Engine::settled`], each with the round that it waits for; `None` until the next step.
+    settling: Vec<(Option<u64>, oneshot::Sender<()>)>,
+    /// The commit in progress.
+    commit: Option<Commit>,
 }
+
+/// A bundle that has been sent, until the switch has replied.
+type Commit = Pin<Box<dyn Future<Output = Result<(), CommitError>> + Send>>;
 
 impl Task {
     async fn run(mut self, mut events: Events) {
@@ -209,6 +215,9 @@ impl Task {
                     Some(event) => self.steps(switch_event(event)).await,
                     None => return,
                 },
+                outcome = committed(&mut self.commit) => {
+                    self.steps(vec![Event::Switch(SwitchEvent::Committed(outcome))]).await;
+                }
                 () = sleep_until(wake_at) => self.steps(vec![Event::Tick]).await,
             }
         }
@@ -223,9 +232,10 @@ impl Task {
                     events.push(event);
                     delivered.extend(done);
                 }
-                Command::Settled(done) => self.settling.push(done),
+                Command::Settled(done) => self.settling.push((None, done)),
             }
         }
+        self.finish_commits_for_checkpoint().await;
         self.steps(events).await;
         for done in delivered {
             // Fails if the sender no longer waits.
@@ -233,23 +243,30 @@ impl Task {
         }
     }
 
-    /// Takes a step with events, and further steps with what the switch replies.
-    async fn steps(&mut self, events: Vec<Event>) {
-        let mut events = events;
+    /// There is no checkpoint while a commit is in progress, and under churn one always is.
+    async fn finish_commits_for_checkpoint(&mut self) {
+        while self.rim.recorder.as_ref().is_some_and(Recorder::needs_checkpoint)
+            && let Some(commit) = self.commit.take()
+        {
+            self.steps(vec![Event::Switch(SwitchEvent::Committed(commit.await))]).await;
+        }
+    }
+
+    /// Takes a step with events, and further steps with lists of the switch.
+    async fn steps(&mut self, mut events: Vec<Event>) {
         loop {
-            let effects = self.step(events).await;
-            let mut replies = Vec::new();
-            for effect in effects {
+            let mut listed = Vec::new();
+            for effect in self.step(events).await {
                 match effect {
-                    Effect::List => replies.extend(self.list().await),
-                    Effect::Commit => replies.push(Event::Switch(SwitchEvent::Committed(self.commit().await))),
+                    Effect::List => listed.extend(self.list().await),
+                    Effect::Commit => self.commit = Some(self.begin_commit().await),
                     effect => self.carry_out(effect),
                 }
             }
-            if replies.is_empty() {
+            if listed.is_empty() {
                 return;
             }
-            events = replies;
+            events = listed;
         }
     }
 
@@ -272,9 +289,11 @@ impl Task {
             services: brain.service_versions(),
         };
         let problems = affects_problems.then(|| brain.problems());
-        if brain.is_settled() {
+        for (_, waiting) in
+            self.settling.extract_if(.., |(round, _)| brain.is_installed(*round.get_or_insert(brain.round())))
+        {
             // Fails if the caller no longer waits.
-            self.settling.drain(..).for_each(|waiting| _ = waiting.send(()));
+            let _ = waiting.send(());
         }
         drop(brain);
         self.progress.send_if_modified(|before| std::mem::replace(before, progress) != progress);
@@ -311,9 +330,9 @@ impl Task {
         }
     }
 
-    /// Commits the brain's bundle. Meanwhile the brain can be read.
-    async fn commit(&self) -> Result<(), CommitError> {
-        let counters = &self.rim.counters;
+    /// Sends the brain's bundle. Meanwhile the brain can be read.
+    async fn begin_commit(&mut self) -> Commit {
+        let counters = Arc::clone(&self.rim.counters);
         let brain = self.brain.read().await;
         let is_delete = |message: &Message<'_>| matches!(message, Message::FlowDelete(_) | Message::GroupDelete(_));
         let (mut added, mut deleted) = (0, 0);
@@ -321,23 +340,34 @@ impl Task {
             *(if is_delete(&message) { &mut deleted } else { &mut added }) += 1;
         }
         let started = Instant::now();
-        let outcome = self.rim.switch.commit(brain.bundle()).await.map_err(|error| commit_error(&error));
-        let took = started.elapsed();
-        match &outcome {
-            Ok(()) => {
-                counters.added.fetch_add(added, Ordering::Relaxed);
-                counters.deleted.fetch_add(deleted, Ordering::Relaxed);
-                counters.took.observe(took);
-                debug!(added, deleted, ?took, "committed a bundle");
+        let bundle = self.rim.switch.send_bundle(brain.bundle()).await;
+        Box::pin(async move {
+            let committed = match bundle {
+                Ok(bundle) => bundle.commit().await,
+                Err(error) => Err(error),
+            };
+            let outcome = committed.map_err(|error| commit_error(&error));
+            let took = started.elapsed();
+            match &outcome {
+                Ok(()) => {
+                    counters.added.fetch_add(added, Ordering::Relaxed);
+                    counters.deleted.fetch_add(deleted, Ordering::Relaxed);
+                    counters.took.observe(took);
+                    debug!(added, deleted, ?took, "committed a bundle");
+                }
+                Err(CommitError::Rejected { .. }) => _ = counters.rejected.fetch_add(1, Ordering::Relaxed),
+                Err(_) => {}
             }
-            Err(CommitError::Rejected { .. }) => _ = counters.rejected.fetch_add(1, Ordering::Relaxed),
-            Err(_) => {}
-        }
-        outcome
+            outcome
+        })
     }
 
     /// Passes the groups and flows of the switch to the brain in parts: together they may be large. Returns the last event.
     async fn list(&mut self) -> Option<Event> {
+        if let Some(commit) = self.commit.take() {
+            // The brain no longer waits for it, but a bundle that is applied during the list would make the list wrong.
+            let _ = commit.await;
+        }
         let (groups, flows) = match self.list_all().await {
             Ok(counts) => counts,
             Err(error) => return Some(Event::Switch(SwitchEvent::Listed(Err(error.to_string())))),
@@ -409,6 +439,18 @@ fn commit_error(error: &BundleError) -> CommitError {
         BundleError::OutcomeUnknown(_) => CommitError::OutcomeUnknown(error.to_string()),
         BundleError::Rejected { index, error } => CommitError::Rejected { index: *index, reason: error.to_string() },
         BundleError::TooLong { index, error } => CommitError::Rejected { index: *index, reason: error.to_string() },
+    }
+}
+
+/// Waits for the end of a commit; for ever if there is none.
+async fn committed(commit: &mut Option<Commit>) -> Result<(), CommitError> {
+    match commit {
+        Some(running) => {
+            let outcome = running.await;
+            *commit = None;
+            outcome
+        }
+        None => std::future::pending().await,
     }
 }
 

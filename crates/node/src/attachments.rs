@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+use openflow::port::Port;
 use serde::{Deserialize, Serialize};
 use types::ObjectName;
 use types::backoff::Backoff;
@@ -148,6 +149,8 @@ pub(crate) struct Connect {
     pub(crate) link: PodLink,
     /// Whether the veth is complete. A call does not end before.
     pub(crate) has_veth: bool,
+    /// The round in which the flows were desired, with this OpenFlow port.
+    pub(crate) desired_in: Option<(u64, Port)>,
     pub(crate) addresses: Prepared,
     pub(crate) failure: Option<CniError>,
 }
@@ -170,6 +173,8 @@ pub(crate) struct Delete {
     /// Ports to remove, each with the Pod's network namespace if it is known.
     pub(crate) ports: BTreeMap<String, Option<String>>,
     pub(crate) addresses: Addresses,
+    /// The first round without the flows.
+    pub(crate) round: u64,
     /// The ports are removed, and addresses without connections are being released.
     pub(crate) is_releasing: bool,
 }
@@ -196,16 +201,16 @@ pub(crate) struct Release {
 /// What a release waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReleaseState {
-    /// The flows of the Pod must leave the switch: they could create a flushed connection again.
-    Settle,
+    /// The flows of the Pod must leave the switch, in this round: they could create a flushed connection again.
+    Flows(u64),
     Running,
     RetryAt(Time),
 }
 
 impl Release {
-    pub(crate) fn new(flush: bool) -> Self {
+    pub(crate) fn new(state: ReleaseState, flush: bool) -> Self {
         let backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
-        Self { state: ReleaseState::Settle, backoff, flush }
+        Self { state, backoff, flush }
     }
 }
 
@@ -276,7 +281,7 @@ impl Attachments {
         let deletes = self.deletes.iter().filter(|delete| delete.reply.is_some()).map(|delete| delete.deadline);
         let releases = self.releases.values().filter_map(|release| match release.state {
             ReleaseState::RetryAt(at) => Some(at),
-            ReleaseState::Settle | ReleaseState::Running => None,
+            ReleaseState::Flows(_) | ReleaseState::Running => None,
         });
         adds.chain(deletes).chain(releases).min()
     }

@@ -27,6 +27,7 @@ use openflow::packet::{PacketIn2, PacketInFormat};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
+pub use self::bundle::Bundle;
 pub use self::dump::Dump;
 pub use self::error::{BundleError, RequestError};
 pub use self::events::{Event, Events};
@@ -188,7 +189,15 @@ impl Switch {
     where
         I: IntoIterator<Item: Bundled>,
     {
-        bundle::commit(&self.shared.config, messages).await
+        self.send_bundle(messages).await?.commit().await
+    }
+
+    /// Sends messages that are to be applied atomically, and returns before the switch has accepted them.
+    pub async fn send_bundle<I>(&self, messages: I) -> Result<Bundle, BundleError>
+    where
+        I: IntoIterator<Item: Bundled>,
+    {
+        Bundle::send(&self.shared.config, messages).await
     }
 
     /// Lists flows as a stream.

@@ -55,7 +55,7 @@ impl Recorder {
 
     /// Records a step. `checkpoint` is the state before it, if nothing is in progress.
     pub(super) fn record(&mut self, now: Duration, events: &[Event], checkpoint: impl FnOnce() -> Option<Vec<Event>>) {
-        if (self.size > self.limit || self.has_gap)
+        if self.needs_checkpoint()
             && let Some(state) = checkpoint()
         {
             self.begin(now, &state);
@@ -74,6 +74,11 @@ impl Recorder {
             // A bug: every event can be written.
             Err(error) => warn!(%error, "cannot record an event"),
         }
+    }
+
+    /// Whether the recording is to begin again.
+    pub(super) fn needs_checkpoint(&self) -> bool {
+        self.size > self.limit || self.has_gap
     }
 
     fn begin(&mut self, now: Duration, state: &[Event]) {

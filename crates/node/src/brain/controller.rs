@@ -88,8 +88,9 @@ impl Brain {
             self.controller.begin_evaluation(waiting.iter().map(|(pod, _)| pod.clone()).collect::<BTreeSet<_>>());
             self.effects.extend(waiting.into_iter().map(|(pod, uid)| Effect::ReadPolicies { pod, uid }));
         }
-        let version = self.enforced_version();
-        if self.is_settled() && version > 0 && self.controller.reports(now, version) {
+        if let Some(version) = self.enforced_version()
+            && self.controller.reports(now, version)
+        {
             let news = self.controller.news(now, version, self.reports());
             if !news.is_empty() {
                 self.effects.push(Effect::Report(news));
@@ -99,7 +100,6 @@ impl Brain {
 
     pub(super) fn controller_wake_at(&self) -> Option<Time> {
         let has_waiting = self.is_ready() && self.held().next().is_some();
-        let reportable = self.is_settled().then(|| self.enforced_version());
-        self.controller.wake_at(self.policy_version > 0, has_waiting, reportable)
+        self.controller.wake_at(self.policy_version > 0, has_waiting, self.enforced_version())
     }
 }

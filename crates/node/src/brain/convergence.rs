@@ -19,14 +19,16 @@ pub(super) struct Convergence {
     retry_at: Option<Time>,
     /// Version of the policies whose flows are in the switch.
     enforced: u64,
-    /// Everything desired is in the switch, but for what it rejected.
-    is_settled: bool,
+    /// Number of the last comparison of desired and actual state.
+    round: u64,
+    /// The last round whose changes are all in the switch, but for what it rejected.
+    installed: u64,
 }
 
 #[derive(Debug)]
 enum Request {
     List,
-    Commit(Patch),
+    Commit { patch: Patch, round: u64, policy_version: u64 },
 }
 
 impl Default for Convergence {
@@ -37,7 +39,8 @@ impl Default for Convergence {
             backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(5)),
             retry_at: None,
             enforced: 0,
-            is_settled: false,
+            round: 0,
+            installed: 0,
         }
     }
 }
@@ -46,13 +49,17 @@ impl Convergence {
     pub(super) fn wake_at(&self) -> Option<Time> {
         self.retry_at.filter(|_| self.is_connected && self.request.is_none())
     }
+
+    pub(super) fn is_installed(&self, round: u64) -> bool {
+        self.installed >= round
+    }
 }
 
 impl Brain {
     /// The messages of the bundle to commit, after [`Effect::Commit`].
     pub fn bundle(&self) -> impl Iterator<Item = Message<'_>> {
         let patch = match &self.convergence.request {
-            Some(Request::Commit(patch)) => Some(patch),
+            Some(Request::Commit { patch, .. }) => Some(patch),
             _ => None,
         };
         patch.into_iter().flat_map(|patch| self.switch.messages(patch))
@@ -60,12 +67,23 @@ impl Brain {
 
     /// Whether everything desired is in the switch, but for what it rejected.
     pub fn is_settled(&self) -> bool {
-        self.convergence.is_settled
+        self.is_installed(self.round())
     }
 
-    /// Version of the policies whose flows are in the switch.
-    pub fn enforced_version(&self) -> u64 {
-        self.convergence.enforced
+    /// Number of the last comparison of desired and actual state. It increases with every step.
+    pub fn round(&self) -> u64 {
+        self.convergence.round
+    }
+
+    /// Whether everything that was desired in a round is in the switch, but for what it rejected. Changes since then may not be:
+    /// without end, they would never settle.
+    pub fn is_installed(&self, round: u64) -> bool {
+        self.convergence.is_installed(round)
+    }
+
+    /// Version of the policies, if their flows are in the switch.
+    pub(super) fn enforced_version(&self) -> Option<u64> {
+        Some(self.convergence.enforced).filter(|version| *version > 0 && *version == self.policy_version)
     }
 
     /// Whether every source has finished its initial sync, and the switch has been listed: Pods can be attached.
@@ -80,6 +98,8 @@ impl Brain {
                 self.convergence.is_connected = true;
                 self.convergence.request = None;
                 self.convergence.retry_at = None;
+                self.convergence.installed = 0;
+                self.convergence.enforced = 0;
                 self.convergence.backoff.reset();
                 self.switch.begin_resync();
                 self.switch.retry();
@@ -100,10 +120,17 @@ impl Brain {
                 }
             }
             SwitchEvent::Committed(outcome) => {
-                let Some(Request::Commit(patch)) = self.convergence.request.take() else { return };
+                let is_commit = |request: &mut Request| matches!(request, Request::Commit { .. });
+                let Some(Request::Commit { patch, round, policy_version }) =
+                    self.convergence.request.take_if(is_commit)
+                else {
+                    return;
+                };
                 match outcome {
                     Ok(()) => {
                         self.switch.committed(patch);
+                        self.convergence.installed = round;
+                        self.convergence.enforced = policy_version;
                         self.convergence.backoff.reset();
                     }
                     Err(error) => {
@@ -121,22 +148,22 @@ impl Brain {
 
     /// Requests a list of the switch if a resync is due, or a commit of the difference to the desired state.
     pub(super) fn converge(&mut self, now: Time) {
-        self.convergence.is_settled = false;
-        let Convergence { is_connected, request, retry_at, .. } = &mut self.convergence;
+        self.convergence.round += 1;
+        let Convergence { is_connected, request, retry_at, round, .. } = &mut self.convergence;
         if !*is_connected || request.is_some() || retry_at.is_some_and(|at| now < at) {
             return;
         }
         *retry_at = None;
         if self.switch.needs_resync() {
             self.switch.begin_resync();
-            self.convergence.request = Some(Request::List);
+            *request = Some(Request::List);
             self.effects.push(Effect::List);
         } else if let Some(patch) = self.switch.patch() {
-            self.convergence.request = Some(Request::Commit(patch));
+            *request = Some(Request::Commit { patch, round: *round, policy_version: self.policy_version });
             self.effects.push(Effect::Commit);
         } else {
+            self.convergence.installed = *round;
             self.convergence.enforced = self.policy_version;
-            self.convergence.is_settled = true;
         }
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use node::database::{Assigned, BridgeSpec, PodPort, PortRow};
 use node::{
-    AddRequest, AllocationError, AttachmentId, CallId, CniError, CniErrorKind, CniEvent, CommitError, Effect, Event,
-    PortEvent, SwitchEvent, Time, interface_name,
+    AddRequest, AllocationError, AttachmentId, CallId, Change, CniError, CniErrorKind, CniEvent, CommitError, Effect,
+    Event, PortEvent, SwitchEvent, Time, interface_name,
 };
 use pipeline::model::Mode;
 use proptest::prelude::*;
@@ -337,6 +337,59 @@ fn del_replies_when_the_port_is_gone_and_releases_addresses_when_the_flows_are_g
     node.expect(&Effect::Release { id: id(CONTAINER), flush: true });
     node.cni(CniEvent::Released { id: id(CONTAINER), outcome: Ok(()) });
     assert!(node.is_clean());
+}
+
+#[test]
+fn calls_end_while_other_flows_change_without_pause() {
+    let mut node = Node::new();
+    node.commits = false;
+    let mut peer = 1;
+    // The switch commits a bundle, and the next one is due already.
+    let mut commit = |of: &mut Node| {
+        peer += 1;
+        of.go(Event::Node(Change::Set(crate::fixture::node(peer))));
+        of.expect(&Effect::Commit);
+        of.go(Event::Node(Change::Set(crate::fixture::node(peer + 100))));
+        of.go(Event::Switch(SwitchEvent::Committed(Ok(()))));
+        assert!(!of.agent.is_settled());
+    };
+    commit(&mut node);
+    node.cni(add(1, CONTAINER));
+    node.cni(allocated(1));
+    node.cni(CniEvent::VethCreated { call: CallId(1) });
+    node.row(Assigned::Port(16));
+    node.cni(CniEvent::VethAttached { call: CallId(1), outcome: Ok(()) });
+    let prepare = Effect::PrepareAddresses { call: CallId(1), addresses: vec![ADDRESS.parse().unwrap()] };
+    commit(&mut node);
+    assert!(!node.takes(&prepare), "that bundle was made before the call");
+    commit(&mut node);
+    node.expect(&prepare);
+    node.cni(CniEvent::AddressesPrepared { call: CallId(1), outcome: Ok(()) });
+    assert_eq!(node.reply(1), Some(Ok(())));
+
+    node.cni(delete(2));
+    node.row_is_gone();
+    assert_eq!(node.reply(2), Some(Ok(())));
+    let release = Effect::Release { id: id(CONTAINER), flush: true };
+    commit(&mut node);
+    assert!(!node.takes(&release), "that bundle was made before the call");
+    commit(&mut node);
+    node.expect(&release);
+}
+
+#[test]
+fn the_outcome_of_a_commit_to_an_earlier_switch_is_ignored() {
+    let mut node = Node::new();
+    node.commits = false;
+    node.go(Event::Node(Change::Set(crate::fixture::node(2))));
+    node.expect(&Effect::Commit);
+    node.go(Event::Switch(SwitchEvent::Up(2)));
+    node.expect(&Effect::List);
+    node.go(Event::Switch(SwitchEvent::Committed(Ok(()))));
+    assert!(!node.has(|effect| matches!(effect, Effect::List | Effect::Commit)), "the list is in progress");
+    assert!(!node.agent.is_settled());
+    node.go(Event::Switch(SwitchEvent::Listed(Ok(()))));
+    node.expect(&Effect::Commit);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Atomic bundles of changes.
 
+use std::time::Duration;
+
 use openflow::bundle::{BundleControl, BundleFlags, BundleId, BundleStep, Bundled, put_bundle_add};
 use openflow::message::Message;
 use tokio::io::AsyncWriteExt;
@@ -21,48 +23,43 @@ const BARRIER: u32 = 2;
 const COMMIT: u32 = 3;
 const FIRST: u32 = 4;
 
-/// Opens a bundle, fills it, and commits it once the switch has accepted every message.
-pub(super) async fn commit<I>(config: &Config, messages: I) -> Result<(), BundleError>
-where
-    I: IntoIterator<Item: Bundled>,
-{
-    let (mut receiver, mut sender) =
-        connect(&config.socket, config.timeout).await.map_err(BundleError::Disconnected)?;
-    let mut failure = None;
+/// A bundle whose messages are all sent. The switch discards it if it is dropped before [`Bundle::commit`].
+#[must_use]
+#[derive(Debug)]
+pub struct Bundle {
+    receiver: Receiver,
+    sender: OwnedWriteHalf,
+    /// The longest time without data.
+    timeout: Duration,
+}
+
+impl Bundle {
+    /// Opens a bundle and sends its messages.
+    pub(super) async fn send<I>(config: &Config, messages: I) -> Result<Self, BundleError>
+    where
+        I: IntoIterator<Item: Bundled>,
     {
+        let timeout = config.timeout;
+        let (mut receiver, mut sender) = connect(&config.socket, timeout).await.map_err(BundleError::Disconnected)?;
         // Errors are read while messages are still written, so that neither side blocks the other.
-        let fill = fill(&mut sender, messages);
-        let accept = answer(&mut receiver, config, BARRIER);
-        tokio::pin!(fill, accept);
-        let mut filled = false;
-        loop {
-            tokio::select! {
-                result = &mut fill, if !filled => {
-                    filled = true;
-                    result?;
-                }
-                result = &mut accept => {
-                    match result {
-                        Ok(()) => {}
-                        Err(Outcome::Connection(error)) => return Err(BundleError::Disconnected(error)),
-                        Err(Outcome::Refused(error)) => failure = Some(error),
-                    }
-                    break;
-                }
-            }
+        tokio::select! {
+            sent = fill(&mut sender, messages) => sent?,
+            Err(failure) = answer(&mut receiver, timeout, BARRIER) => return Err(failure.before_commit()),
         }
+        Ok(Self { receiver, sender, timeout })
     }
-    if let Some(error) = failure {
-        // The switch discards the bundle together with the connection.
-        return Err(error);
-    }
-    let mut out = Vec::new();
-    put(&mut out, COMMIT, BundleStep::CommitRequest);
-    sender.write_all(&out).await.map_err(|e| BundleError::OutcomeUnknown(e.into()))?;
-    match answer(&mut receiver, config, COMMIT).await {
-        Ok(()) => Ok(()),
-        Err(Outcome::Refused(error)) => Err(error),
-        Err(Outcome::Connection(error)) => Err(BundleError::OutcomeUnknown(error)),
+
+    /// Commits the bundle once the switch has accepted every message.
+    pub async fn commit(mut self) -> Result<(), BundleError> {
+        answer(&mut self.receiver, self.timeout, BARRIER).await.map_err(Failure::before_commit)?;
+        let mut out = Vec::new();
+        put(&mut out, COMMIT, BundleStep::CommitRequest);
+        self.sender.write_all(&out).await.map_err(|e| BundleError::OutcomeUnknown(e.into()))?;
+        match answer(&mut self.receiver, self.timeout, COMMIT).await {
+            Ok(()) => Ok(()),
+            Err(Failure::Refused(error)) => Err(error),
+            Err(Failure::Connection(error)) => Err(BundleError::OutcomeUnknown(error)),
+        }
     }
 }
 
@@ -91,27 +88,37 @@ where
     sender.write_all(&out).await.map_err(lost)
 }
 
-enum Outcome {
+enum Failure {
     Connection(ConnectionError),
     Refused(BundleError),
 }
 
+impl Failure {
+    /// The switch discards the bundle together with the connection.
+    fn before_commit(self) -> BundleError {
+        match self {
+            Self::Connection(error) => BundleError::Disconnected(error),
+            Self::Refused(error) => error,
+        }
+    }
+}
+
 /// Reads until the reply to the message with xid `last`, or the first error.
-async fn answer(receiver: &mut Receiver, config: &Config, last: u32) -> Result<(), Outcome> {
+async fn answer(receiver: &mut Receiver, timeout: Duration, last: u32) -> Result<(), Failure> {
     loop {
-        let message = receiver.next_within(config.timeout).await.map_err(Outcome::Connection)?;
+        let message = receiver.next_within(timeout).await.map_err(Failure::Connection)?;
         if echo_reply(message).is_some() {
             // The switch's probe timeout is longer than a bundle takes; and a reply here would cut into a message.
             continue;
         }
-        let (xid, message) = Message::decode(message).map_err(|e| Outcome::Connection(e.into()))?;
+        let (xid, message) = Message::decode(message).map_err(|e| Failure::Connection(e.into()))?;
         match message {
             // The error of a message comes before that of the commit, so the message is reported.
             Message::Error(error) if xid >= FIRST => {
                 let index = usize::try_from(xid - FIRST).unwrap_or(usize::MAX);
-                return Err(Outcome::Refused(BundleError::Rejected { index, error }));
+                return Err(Failure::Refused(BundleError::Rejected { index, error }));
             }
-            Message::Error(error) => return Err(Outcome::Refused(BundleError::Refused(error))),
+            Message::Error(error) => return Err(Failure::Refused(BundleError::Refused(error))),
             Message::BarrierReply | Message::BundleControl(_) if xid == last => return Ok(()),
             _ => {}
         }

@@ -19,6 +19,7 @@ use super::error::ConnectionError;
 const READ: usize = 256 * 1024;
 
 /// The receiving half of a connection.
+#[derive(Debug)]
 pub(super) struct Receiver {
     half: OwnedReadHalf,
     framer: Framer,

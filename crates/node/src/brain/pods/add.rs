@@ -142,8 +142,14 @@ impl Brain {
         let Some(add) = self.attachments.adds.get_mut(&call) else { return };
         let AddStep::Removals(port, link) = &add.step else { return };
         let (port, link) = (port.clone(), link.clone());
-        let connect =
-            Connect { port: port.clone(), link: link.clone(), has_veth: false, addresses: Prepared::No, failure: None };
+        let connect = Connect {
+            port: port.clone(),
+            link: link.clone(),
+            has_veth: false,
+            desired_in: None,
+            addresses: Prepared::No,
+            failure: None,
+        };
         add.step = AddStep::Connect(Box::new(connect));
         add.deadline = now + CALL_TIMEOUT;
         let name = port.name.clone();
@@ -159,8 +165,8 @@ impl Brain {
         let Some(Add { request, deadline, step: AddStep::Connect(connect) }) = self.attachments.adds.get(&call) else {
             return false;
         };
-        let Connect { port, link, has_veth, addresses, failure } = &**connect;
-        let (has_veth, addresses) = (*has_veth, *addresses);
+        let Connect { port, link, has_veth, desired_in, addresses, failure } = &**connect;
+        let (has_veth, desired_in, addresses) = (*has_veth, *desired_in, *addresses);
         let assigned = self.attachments.assigned(&port.name);
         let owner = Owner::Interface(port.name.clone());
         let failure = failure.clone().or_else(|| match assigned {
@@ -183,8 +189,14 @@ impl Brain {
             self.roll_back(now, call, request, error);
             return true;
         }
-        let is_installed = self.is_settled() && self.interfaces.contains_key(&port.name) && !self.is_held(&owner);
-        if !is_installed {
+        // The flows of a Pod without policies are not complete.
+        let Some(interface) = self.interfaces.get(&port.name).filter(|_| !self.is_held(&owner)) else { return false };
+        let desired_in =
+            desired_in.filter(|(_, port)| *port == interface.port).unwrap_or((self.round(), interface.port));
+        if !self.is_installed(desired_in.0) {
+            if let Some(connect) = self.connecting(call) {
+                connect.desired_in = Some(desired_in);
+            }
             return false;
         }
         if addresses == Prepared::No {
@@ -204,9 +216,6 @@ impl Brain {
     }
 
     fn rejected(&self, owner: &Owner) -> Option<CniError> {
-        if !self.is_settled() {
-            return None;
-        }
         let rejections = self.switch.rejections();
         let rejection = rejections.iter().find(|rejection| rejection.owners.contains(owner))?;
         let message = format!("the switch rejected {}: {}", rejection.subject, rejection.reason);

@@ -40,8 +40,8 @@ impl Brain {
         for name in ports.keys() {
             self.forget_pod(name);
         }
-        let deadline = now + CALL_TIMEOUT;
-        self.attachments.deletes.push(Delete { id, reply, deadline, ports, addresses, is_releasing: false });
+        let (deadline, round) = (now + CALL_TIMEOUT, self.round() + 1);
+        self.attachments.deletes.push(Delete { id, reply, deadline, ports, addresses, round, is_releasing: false });
     }
 
     pub(super) fn released(&mut self, now: Time, id: &AttachmentId, outcome: Result<(), CniError>) {
@@ -98,11 +98,14 @@ impl Brain {
         let releases = &mut self.attachments.releases;
         match delete.addresses {
             Addresses::Keep => {}
-            Addresses::Flush => _ = releases.entry(delete.id.clone()).or_insert_with(|| Release::new(true)),
+            Addresses::Flush => {
+                let flows = ReleaseState::Flows(delete.round);
+                releases.entry(delete.id.clone()).or_insert_with(|| Release::new(flows, true));
+            }
             // A release in progress is left alone.
             Addresses::Release if releases.contains_key(&delete.id) => {}
             Addresses::Release => {
-                releases.insert(delete.id.clone(), Release { state: ReleaseState::Running, ..Release::new(false) });
+                releases.insert(delete.id.clone(), Release::new(ReleaseState::Running, false));
                 self.effects.push(Effect::Release { id: delete.id.clone(), flush: false });
                 delete.is_releasing = true;
                 return Some(delete);
@@ -115,12 +118,9 @@ impl Brain {
     }
 
     pub(super) fn advance_releases(&mut self, now: Time) {
-        if !self.is_settled() {
-            return;
-        }
         for (id, release) in &mut self.attachments.releases {
             let is_due = match release.state {
-                ReleaseState::Settle => true,
+                ReleaseState::Flows(round) => self.convergence.is_installed(round),
                 ReleaseState::Running => false,
                 ReleaseState::RetryAt(at) => at <= now,
             };
