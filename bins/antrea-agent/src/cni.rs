@@ -11,7 +11,7 @@ use host::ipam::{self, Pool, Reservation};
 use ipnet::IpNet;
 use node::{AddRequest, AllocationError, CallId, CniError, CniErrorKind, CniEvent, Event};
 use tokio::sync::oneshot;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use types::ObjectName;
 use types::host::PodLink;
 
@@ -28,7 +28,7 @@ enum ReleaseError {
     #[error(transparent)]
     Store(#[from] BlockingError<ipam::Error>),
     #[error(transparent)]
-    Connections(#[from] ConntrackError),
+    Connections(#[from] Arc<ConntrackError>),
 }
 
 /// Carries out CNI calls.
@@ -60,6 +60,12 @@ impl Cni {
     /// Accepts calls from now on; before, runtimes get a "try again" error.
     pub(crate) async fn open(&self) {
         self.engine.deliver(Event::Cni(CniEvent::Open)).await;
+        let conntrack = self.conntrack.clone();
+        tokio::spawn(async move {
+            if let Err(error) = conntrack.list_tracked().await {
+                debug!(%error, "cannot list connections; the agent flushes those of each address before a Pod gets it");
+            }
+        });
     }
 
     /// Waits until all detached veths are deleted and their addresses released.

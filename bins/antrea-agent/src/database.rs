@@ -1,10 +1,9 @@
 //! OVSDB: sets up the bridge, passes its ports to the brain, and reconciles it with the desired state.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use node::database::{BridgePorts, BridgeSpec, Change, Desired, PortRow, Subject, UnassignedPort};
+use node::database::{BridgePorts, BridgeSpec, Change, Desired, Ports, Reconciled, Subject, UnassignedPort};
 use node::{Event, PortEvent, Source};
 use ovs::database::{Changes, Database, TransactError};
 use ovsdb::replica::Replica;
@@ -49,7 +48,7 @@ pub(crate) async fn set_up(spec: &BridgeSpec, database: &Database) -> Result<Bri
     let timeout = || BridgeError::Timeout { bridge: spec.bridge.clone() };
     let is_initialised = |replica: &Replica| replica.open_vswitch().is_ok_and(|root| root.is_some());
     let replica = database.wait_for(is_initialised).await.ok_or_else(timeout)?;
-    for change in Desired::bridge(spec.clone()).changes(&replica)? {
+    for change in Desired::bridge(spec.clone()).changes(&replica, &mut Reconciled::default())? {
         let refused = |source| BridgeError::Transact { bridge: spec.bridge.clone(), source };
         database.transact(change.transaction).await.map_err(refused)?;
     }
@@ -85,7 +84,7 @@ impl Reconciler {
         let (sender, unrepairable) = oneshot::channel();
         let changes = self.database.changes();
         let follow = follow(Arc::clone(&self.database), self.spec.bridge.clone(), self.engine.clone());
-        let target = Bridge { of: self, changes, unrepairable: Some(sender) };
+        let target = Bridge { of: self, changes, reconciled: Reconciled::default(), unrepairable: Some(sender) };
         tokio::select! {
             () = reconcile::run(target, desired, SETTINGS) => stopped,
             () = follow => stopped,
@@ -98,6 +97,7 @@ impl Reconciler {
 struct Bridge {
     of: Reconciler,
     changes: Changes,
+    reconciled: Reconciled,
     /// Ends the agent, which starts again with the new ports.
     unrepairable: Option<oneshot::Sender<BridgeError>>,
 }
@@ -152,7 +152,7 @@ impl Target for Bridge {
 
     async fn reconcile(&mut self, desired: Desired) -> Pass<Subject, Problem> {
         let Some(replica) = self.of.database.snapshot() else { return Pass::failed(Problem::NotSynced) };
-        let changes = match desired.changes(&replica) {
+        let changes = match desired.changes(&replica, &mut self.reconciled) {
             Ok(changes) => changes,
             Err(error) => return Pass::failed(error.into()),
         };
@@ -179,44 +179,25 @@ impl Target for Bridge {
 
 /// Passes the ports of the bridge to the brain, until the agent stops.
 async fn follow(database: Arc<Database>, bridge: String, engine: Engine) {
-    let (mut changes, mut known) = (database.changes(), Known::default());
+    let (mut changes, mut ports, mut is_synced) = (database.changes(), Ports::default(), false);
     while changes.next().await.is_some() {
         let Some(replica) = database.snapshot() else { continue };
-        if let Err(error) = known.follow(&replica, &bridge, &engine).await {
-            warn!(%error, "cannot read ports from OVSDB");
-        }
-    }
-}
-
-/// The ports that the brain knows.
-#[derive(Default)]
-struct Known {
-    is_synced: bool,
-    rows: BTreeMap<String, PortRow>,
-    /// Ports with invalid `external_ids`, which have been logged.
-    invalid: BTreeSet<String>,
-}
-
-impl Known {
-    /// Passes differences to the brain.
-    async fn follow(&mut self, replica: &Replica, bridge: &str, engine: &Engine) -> Result<(), RowError> {
-        let (rows, invalid) = PortRow::all(replica, bridge)?;
-        let invalid: BTreeSet<String> = invalid.iter().map(ToString::to_string).collect();
-        for problem in invalid.difference(&self.invalid) {
+        let (events, invalid) = match ports.update(&replica, &bridge) {
+            Ok(changed) => changed,
+            Err(error) => {
+                warn!(%error, "cannot read ports from OVSDB");
+                continue;
+            }
+        };
+        for problem in invalid {
             warn!("ignoring the port of a Pod: {problem}");
         }
-        self.invalid = invalid;
-        for name in self.rows.keys().filter(|name| !rows.contains_key(*name)) {
-            engine.send(Event::Port(PortEvent::Gone(name.clone()))).await;
+        for event in events {
+            engine.send(Event::Port(event)).await;
         }
-        for row in rows.iter().filter(|(name, row)| self.rows.get(*name) != Some(row)).map(|(_, row)| row) {
-            engine.send(Event::Port(PortEvent::Set(Box::new(row.clone())))).await;
-        }
-        self.rows = rows;
-        if !self.is_synced {
-            self.is_synced = true;
+        if !is_synced {
+            is_synced = true;
             engine.deliver(Event::Synced(Source::Interfaces)).await;
         }
-        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Runs the brain: passes events to it, carries out its effects, and wakes it up in time.
 //!
-//! One task changes the brain. Others send events to it, and read the brain beside it: also while the messages of a bundle are sent,
-//! which only reads. While the switch commits them, the brain goes on: a DEL does not wait for the switch.
+//! One task changes the brain. Others send events to it, and read the brain beside it: also while the messages of a bundle are
+//! encoded, which only reads. While the switch commits them, the brain goes on: a DEL does not wait for the switch.
 
 mod recorder;
 
@@ -197,7 +197,7 @@ struct Task {
     commit: Option<Commit>,
 }
 
-/// A bundle that has been sent, until the switch has replied.
+/// The commit of a bundle, until the switch has replied.
 type Commit = Pin<Box<dyn Future<Output = Result<(), CommitError>> + Send>>;
 
 impl Task {
@@ -330,7 +330,7 @@ impl Task {
         }
     }
 
-    /// Sends the brain's bundle. Meanwhile the brain can be read.
+    /// Encodes the brain's bundle, or sends it if it is large. Meanwhile the brain can be read.
     async fn begin_commit(&mut self) -> Commit {
         let counters = Arc::clone(&self.rim.counters);
         let brain = self.brain.read().await;
@@ -340,7 +340,7 @@ impl Task {
             *(if is_delete(&message) { &mut deleted } else { &mut added }) += 1;
         }
         let started = Instant::now();
-        let bundle = self.rim.switch.send_bundle(brain.bundle()).await;
+        let bundle = self.rim.switch.bundle(brain.bundle()).await;
         Box::pin(async move {
             let committed = match bundle {
                 Ok(bundle) => bundle.commit().await,

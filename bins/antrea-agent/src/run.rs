@@ -1,7 +1,6 @@
 //! Startup, task wiring and shutdown of the agent.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +16,7 @@ use ovs::switch::Switch;
 use pipeline::model::{Features, Gateway};
 use telemetry::daemon::stop_signal;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tracing::{info, warn};
 use types::network::{Datapath, Tunnel};
 use types::node::Node;
@@ -106,7 +106,7 @@ async fn run_until_stopped(config: &Config, name: &str) -> Result<()> {
         tokio::select! {
             () = stop => {}
             error = opened => outcome = Err(error),
-            error = started.bridge => outcome = Err(error.into()),
+            ended = started.bridge => outcome = Err(ended.map_or_else(Into::into, Into::into)),
         }
     };
     started.listener.serve(started.cni, stop).await;
@@ -124,7 +124,7 @@ struct Started {
     engine: Engine,
     host_status: watch::Receiver<HostStatus>,
     /// Ends when the bridge was deleted and created again, or cannot be repaired.
-    bridge: Pin<Box<dyn Future<Output = BridgeError>>>,
+    bridge: JoinHandle<BridgeError>,
 }
 
 async fn start(config: &Config, name: &str) -> Result<Started> {
@@ -217,7 +217,7 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     let listener = api::cni::Listener::bind(&config.cni_socket)?;
     let reconciler =
         Reconciler { spec, database, engine: engine.clone(), ports: bridge_ports, status: database_changes };
-    Ok(Started { listener, cni, engine, host_status, bridge: Box::pin(reconciler.run()) })
+    Ok(Started { listener, cni, engine, host_status, bridge: tokio::spawn(reconciler.run()) })
 }
 
 /// Waits until Pods can be attached, and then accepts CNI calls.

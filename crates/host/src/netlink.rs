@@ -92,6 +92,9 @@ pub(crate) struct Message<'a> {
     pub(crate) body: &'a [u8],
 }
 
+/// Mask for the kind of an attribute, without the flag for nested attributes.
+const ATTRIBUTE_KIND: u16 = 0x3fff;
+
 /// The messages in a received buffer.
 pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
@@ -102,6 +105,21 @@ pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
         Some(message)
     })
+}
+
+/// The contents of the first attribute of a kind.
+pub(crate) fn find(attributes: &[u8], kind: u16) -> Option<&[u8]> {
+    let mut at = attributes;
+    // By hand, as what the iterator finds does not outlive it.
+    for attribute in NlasIterator::new(attributes) {
+        let attribute = attribute.ok()?;
+        let length = usize::from(attribute.length());
+        if attribute.kind() & ATTRIBUTE_KIND == kind {
+            return at.get(4..length);
+        }
+        at = at.get(length.next_multiple_of(4)..)?;
+    }
+    None
 }
 
 impl Message<'_> {

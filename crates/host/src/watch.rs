@@ -6,17 +6,13 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use netlink_packet_core::Parseable;
-use netlink_packet_route::address::AddressMessage;
-use netlink_packet_route::link::{LinkAttribute, LinkMessage};
-use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage};
 use netlink_sys::Socket;
 use tokio::io::unix::AsyncFd;
 use types::host::ROUTE_PROTOCOL;
 
 use crate::error::Error;
 use crate::ingress_drop::is_about_our_rules;
-use crate::netlink::{Message, Netlink, link, messages};
+use crate::netlink::{Message, Netlink, find, link, messages};
 
 /// The kind of objects that may have changed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -40,6 +36,11 @@ const ALL: [Change; 6] =
 
 /// The groups of `NETLINK_ROUTE` for links, neighbours, addresses, routes and rules.
 const ROUTE_GROUPS: [u32; 8] = [1, 3, 5, 7, 8, 9, 11, 19];
+/// Lengths of the headers before the attributes: `ifinfomsg` and `ndmsg`.
+const LINK_HEADER: usize = 16;
+const NEIGHBOUR_HEADER: usize = 12;
+/// The attribute with the protocol number of a neighbour.
+const NDA_PROTOCOL: u16 = 12;
 /// The group of `NETLINK_NETFILTER` for nftables.
 const NFTABLES_GROUP: u32 = 7;
 
@@ -92,22 +93,20 @@ impl Watch {
 }
 
 impl Ours {
-    /// The kind of our objects that a message refers to, if any.
+    /// The kind of our objects that a message refers to, if any. Messages are not decoded as a whole: most are about veths of Pods.
     fn change(&mut self, message: Message<'_>) -> Option<Change> {
         match message.kind {
             libc::RTM_NEWLINK | libc::RTM_DELLINK => self.link(message),
             libc::RTM_NEWADDR | libc::RTM_DELADDR => {
-                let index = AddressMessage::parse(message.body).ok()?.header.index;
-                self.indices.contains(&index).then_some(Change::Addresses)
+                self.indices.contains(&device_index(message)?).then_some(Change::Addresses)
             }
             libc::RTM_NEWROUTE | libc::RTM_DELROUTE => {
-                // `rtm_protocol`, read before decoding the rest.
+                // `rtm_protocol`
                 (message.body.get(5) == Some(&ROUTE_PROTOCOL)).then_some(Change::Routes)
             }
             libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH => {
-                let neighbour = NeighbourMessage::parse(message.body).ok()?;
-                let is_ours = |attribute: &NeighbourAttribute| matches!(attribute, NeighbourAttribute::Protocol(p) if u8::from(*p) == ROUTE_PROTOCOL);
-                neighbour.attributes.iter().any(is_ours).then_some(Change::Neighbours)
+                let protocol = find(message.body.get(NEIGHBOUR_HEADER..)?, NDA_PROTOCOL)?;
+                (protocol.first() == Some(&ROUTE_PROTOCOL)).then_some(Change::Neighbours)
             }
             libc::RTM_NEWRULE | libc::RTM_DELRULE => Some(Change::Rules),
             _ => None,
@@ -115,19 +114,20 @@ impl Ours {
     }
 
     fn link(&mut self, message: Message<'_>) -> Option<Change> {
-        let link = LinkMessage::parse(message.body).ok()?;
-        let index = link.header.index;
-        let name = link.attributes.iter().find_map(|attribute| match attribute {
-            LinkAttribute::IfName(name) => Some(name),
-            _ => None,
-        });
-        let named = name.is_some_and(|name| self.names.contains(name));
+        let index = device_index(message)?;
+        let name = find(message.body.get(LINK_HEADER..)?, libc::IFLA_IFNAME).and_then(|name| name.strip_suffix(&[0]));
+        let named = name.is_some_and(|name| self.names.iter().any(|ours| ours.as_bytes() == name));
         let known = match message.kind == libc::RTM_NEWLINK && named {
             true => !self.indices.insert(index),
             false => self.indices.remove(&index),
         };
         (named || known).then_some(Change::Links)
     }
+}
+
+/// The device of a link or address: `ifi_index` and `ifa_index` have the same offset.
+fn device_index(message: Message<'_>) -> Option<u32> {
+    Some(u32::from_ne_bytes(message.body.get(4..8)?.try_into().ok()?))
 }
 
 /// A socket subscribed to notification groups.

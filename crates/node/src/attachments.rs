@@ -18,6 +18,7 @@ pub use interface_name::interface_name;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use openflow::port::Port;
@@ -109,7 +110,7 @@ impl CniError {
 /// A Pod that is attached, or about to be.
 #[derive(Debug)]
 pub(crate) struct PodEntry {
-    pub(crate) port: PodPort,
+    pub(crate) port: Arc<PodPort>,
     pub(crate) requested: Option<u16>,
     /// Whether OVSDB should have the port: its veth exists.
     pub(crate) is_in_bridge: bool,
@@ -266,7 +267,7 @@ impl Attachments {
     pub(crate) fn ports_of<'a>(&'a self, id: &'a AttachmentId) -> impl Iterator<Item = &'a PodPort> {
         self.pods
             .values()
-            .map(|entry| &entry.port)
+            .map(|entry| &*entry.port)
             .filter(|port| port.container == id.container && port.device == id.device)
     }
 

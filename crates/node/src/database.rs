@@ -5,15 +5,17 @@
 mod bridge;
 mod diff;
 mod pod_port;
+mod ports;
 
 pub use bridge::{BridgePorts, BridgeSpec, MAX_CLIENTS, TUNNEL, TunnelPort, UnassignedPort};
-pub use diff::{Change, Subject};
+pub use diff::{Change, Reconciled, Subject};
 pub use pod_port::{InvalidPort, PodPort};
+pub use ports::Ports;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use ovsdb::replica::Replica;
-use ovsdb::tables::{Interface, OfPort, RowError};
+use ovsdb::tables::{Interface, OfPort};
 use serde::{Deserialize, Serialize};
 
 /// A port of the bridge, as OVSDB has it.
@@ -46,27 +48,12 @@ pub struct Desired {
     /// The bridge with its own ports.
     pub bridge: BridgeSpec,
     /// The ports of Pods, with their requested OpenFlow ports.
-    pub pods: BTreeMap<String, (PodPort, Option<u16>)>,
+    pub pods: BTreeMap<String, (Arc<PodPort>, Option<u16>)>,
     /// Ports of deleted Pods. Others that are not in `pods` are not changed.
     pub removed: BTreeSet<String>,
 }
 
 impl PortRow {
-    /// All ports of a bridge by name, and the ports of Pods with invalid `external_ids`.
-    pub fn all(replica: &Replica, bridge: &str) -> Result<(BTreeMap<String, Self>, Vec<InvalidPort>), RowError> {
-        let (mut rows, mut invalid) = (BTreeMap::new(), Vec::new());
-        let Some(bridge) = replica.named::<ovsdb::tables::Bridge>(bridge)? else { return Ok((rows, invalid)) };
-        for port in replica.ports_of(&bridge)? {
-            for row in replica.interfaces_of(&port)? {
-                match Self::read(&row) {
-                    Ok(row) => _ = rows.insert(row.name.clone(), row),
-                    Err(problem) => invalid.push(problem),
-                }
-            }
-        }
-        Ok((rows, invalid))
-    }
-
     fn read(row: &Interface) -> Result<Self, InvalidPort> {
         let assigned = match (&row.ofport, &row.error) {
             (OfPort::Assigned(port), _) => Assigned::Port(*port),

@@ -189,15 +189,15 @@ impl Switch {
     where
         I: IntoIterator<Item: Bundled>,
     {
-        self.send_bundle(messages).await?.commit().await
+        self.bundle(messages).await?.commit().await
     }
 
-    /// Sends messages that are to be applied atomically, and returns before the switch has accepted them.
-    pub async fn send_bundle<I>(&self, messages: I) -> Result<Bundle, BundleError>
+    /// Encodes messages that are to be applied atomically. Many are sent meanwhile, but the switch has not accepted them yet.
+    pub async fn bundle<I>(&self, messages: I) -> Result<Bundle, BundleError>
     where
         I: IntoIterator<Item: Bundled>,
     {
-        Bundle::send(&self.shared.config, messages).await
+        Bundle::new(&self.shared.config, messages).await
     }
 
     /// Lists flows as a stream.

@@ -16,7 +16,7 @@ use thiserror::Error;
 pub use self::bridge::{Bridge, BridgeColumns, FailMode};
 pub use self::column::{ColumnValue, Element, IntoColumn};
 pub use self::flow_table::{FlowTable, FlowTableColumns};
-pub use self::interface::{Interface, InterfaceColumns, LinkState, OfPort};
+pub use self::interface::{Interface, InterfaceColumns, OfPort};
 pub use self::open_vswitch::{OpenVSwitch, OpenVSwitchColumns};
 pub use self::port::{Port, PortColumns};
 use crate::monitor::Monitored;

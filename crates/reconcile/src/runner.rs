@@ -123,6 +123,8 @@ where
 
 async fn at(due: Option<Instant>) {
     match due {
+        // A timer has a resolution of a millisecond, also for a moment that has passed.
+        Some(due) if due <= Instant::now() => {}
         Some(due) => sleep_until(due).await,
         None => std::future::pending().await,
     }

@@ -4,6 +4,7 @@ mod add;
 mod delete;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use types::host::PodLink;
@@ -23,7 +24,7 @@ const OVS_HINT: &str = "is ovs-vswitchd running? See the log of antrea-agent";
 impl Brain {
     /// The ports of Pods that are attached, or about to be.
     pub fn pod_ports(&self) -> impl Iterator<Item = &PodPort> {
-        self.attachments.pods.values().map(|entry| &entry.port)
+        self.attachments.pods.values().map(|entry| &*entry.port)
     }
 
     /// Whether CNI calls are accepted.
@@ -41,7 +42,7 @@ impl Brain {
     pub fn database(&self, bridge: BridgeSpec) -> Desired {
         let expected = |entry: &&PodEntry| entry.is_in_bridge && entry.is_expected;
         let pods = self.attachments.pods.values().filter(expected);
-        let pods = pods.map(|entry| (entry.port.name.clone(), (entry.port.clone(), entry.requested))).collect();
+        let pods = pods.map(|entry| (entry.port.name.clone(), (Arc::clone(&entry.port), entry.requested))).collect();
         Desired { bridge, pods, removed: self.attachments.removed() }
     }
 
@@ -99,7 +100,7 @@ impl Brain {
         if let Some(port) = row.pod.clone().filter(|_| !self.attachments.is_being_removed(&name)) {
             let requested = row.requested.or(row.assigned.port());
             let is_expected = !self.synced.contains(&Source::Interfaces);
-            let entry = PodEntry { port, requested, is_in_bridge: true, is_expected };
+            let entry = PodEntry { port: Arc::new(port), requested, is_in_bridge: true, is_expected };
             match self.attachments.pods.get_mut(&name) {
                 // The row does not describe what a call has attached: the reconciler of OVSDB repairs it.
                 Some(known) if known.is_expected && !is_expected => {}
@@ -158,9 +159,9 @@ impl Brain {
             }
             CniEvent::Collect(names) => {
                 for name in names {
-                    if let Some(port) = self.attachments.pods.get(&name).map(|entry| entry.port.clone()) {
-                        let id = AttachmentId { container: port.container, device: port.device };
-                        self.delete_ports(now, id, [(name, Some(port.netns))].into(), None, Addresses::Flush);
+                    if let Some(port) = self.attachments.pods.get(&name).map(|entry| Arc::clone(&entry.port)) {
+                        let id = AttachmentId { container: port.container.clone(), device: port.device.clone() };
+                        self.delete_ports(now, id, [(name, Some(port.netns.clone()))].into(), None, Addresses::Flush);
                     }
                 }
             }

@@ -131,8 +131,8 @@ impl Node {
             mtu: 1450,
             tunnel: None,
         };
-        let (port, requested): (PodPort, _) = self.agent.database(bridge).pods[&veth()].clone();
-        let row = PortRow { name: veth(), pod: Some(port), requested, assigned };
+        let (port, requested) = self.agent.database(bridge).pods[&veth()].clone();
+        let row = PortRow { name: veth(), pod: Some(PodPort::clone(&port)), requested, assigned };
         self.go(Event::Port(PortEvent::Set(Box::new(row))));
     }
 

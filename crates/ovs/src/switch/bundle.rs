@@ -1,5 +1,6 @@
 //! Atomic bundles of changes.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use openflow::bundle::{BundleControl, BundleFlags, BundleId, BundleStep, Bundled, put_bundle_add};
@@ -11,7 +12,7 @@ use super::Config;
 use super::connection::{Receiver, connect, echo_reply};
 use super::error::{BundleError, ConnectionError};
 
-/// Encoded bytes that are written at once.
+/// Encoded bytes that are written at once. A unix socket takes as many without waiting for the reader.
 const CHUNK: usize = 64 * 1024;
 
 const BUNDLE: BundleId = BundleId(1);
@@ -23,39 +24,60 @@ const BARRIER: u32 = 2;
 const COMMIT: u32 = 3;
 const FIRST: u32 = 4;
 
-/// A bundle whose messages are all sent. The switch discards it if it is dropped before [`Bundle::commit`].
+/// A bundle whose messages are encoded or sent. The switch discards it if it is dropped before [`Bundle::commit`].
 #[must_use]
 #[derive(Debug)]
 pub struct Bundle {
-    receiver: Receiver,
-    sender: OwnedWriteHalf,
+    messages: Messages,
     /// The longest time without data.
     timeout: Duration,
 }
 
+/// The messages of a bundle.
+#[derive(Debug)]
+enum Messages {
+    /// So few that the switch need not be waited for.
+    Encoded(Vec<u8>, PathBuf),
+    Sent(Receiver, OwnedWriteHalf),
+}
+
 impl Bundle {
-    /// Opens a bundle and sends its messages.
-    pub(super) async fn send<I>(config: &Config, messages: I) -> Result<Self, BundleError>
+    /// Encodes the messages of a bundle; many are sent meanwhile, so that they are never in memory as a whole.
+    pub(super) async fn new<I>(config: &Config, messages: I) -> Result<Self, BundleError>
     where
         I: IntoIterator<Item: Bundled>,
     {
         let timeout = config.timeout;
+        let (mut messages, mut out) = (messages.into_iter().enumerate(), Vec::new());
+        put(&mut out, OPEN, BundleStep::OpenRequest);
+        if encode(&mut messages, &mut out)? {
+            return Ok(Self { messages: Messages::Encoded(out, config.socket.clone()), timeout });
+        }
         let (mut receiver, mut sender) = connect(&config.socket, timeout).await.map_err(BundleError::Disconnected)?;
         // Errors are read while messages are still written, so that neither side blocks the other.
         tokio::select! {
-            sent = fill(&mut sender, messages) => sent?,
+            sent = fill(&mut sender, messages, out) => sent?,
             Err(failure) = answer(&mut receiver, timeout, BARRIER) => return Err(failure.before_commit()),
         }
-        Ok(Self { receiver, sender, timeout })
+        Ok(Self { messages: Messages::Sent(receiver, sender), timeout })
     }
 
     /// Commits the bundle once the switch has accepted every message.
-    pub async fn commit(mut self) -> Result<(), BundleError> {
-        answer(&mut self.receiver, self.timeout, BARRIER).await.map_err(Failure::before_commit)?;
+    pub async fn commit(self) -> Result<(), BundleError> {
+        let timeout = self.timeout;
+        let (mut receiver, mut sender) = match self.messages {
+            Messages::Sent(receiver, sender) => (receiver, sender),
+            Messages::Encoded(bytes, socket) => {
+                let (receiver, mut sender) = connect(&socket, timeout).await.map_err(BundleError::Disconnected)?;
+                sender.write_all(&bytes).await.map_err(lost)?;
+                (receiver, sender)
+            }
+        };
+        answer(&mut receiver, timeout, BARRIER).await.map_err(Failure::before_commit)?;
         let mut out = Vec::new();
         put(&mut out, COMMIT, BundleStep::CommitRequest);
-        self.sender.write_all(&out).await.map_err(|e| BundleError::OutcomeUnknown(e.into()))?;
-        match answer(&mut self.receiver, self.timeout, COMMIT).await {
+        sender.write_all(&out).await.map_err(|e| BundleError::OutcomeUnknown(e.into()))?;
+        match answer(&mut receiver, timeout, COMMIT).await {
             Ok(()) => Ok(()),
             Err(Failure::Refused(error)) => Err(error),
             Err(Failure::Connection(error)) => Err(BundleError::OutcomeUnknown(error)),
@@ -68,24 +90,37 @@ fn put(out: &mut Vec<u8>, xid: u32, step: BundleStep) {
     let _ = Message::BundleControl(BundleControl { id: BUNDLE, step, flags: FLAGS }).encode(xid, out);
 }
 
-async fn fill<I>(sender: &mut OwnedWriteHalf, messages: I) -> Result<(), BundleError>
-where
-    I: IntoIterator<Item: Bundled>,
-{
-    let lost = |e: std::io::Error| BundleError::Disconnected(e.into());
-    let mut out = Vec::with_capacity(2 * CHUNK);
-    put(&mut out, OPEN, BundleStep::OpenRequest);
-    for (index, message) in messages.into_iter().enumerate() {
+/// Encodes messages up to the size of a chunk, and after the last one a barrier request. Returns whether that was encoded.
+fn encode(messages: &mut impl Iterator<Item = (usize, impl Bundled)>, out: &mut Vec<u8>) -> Result<bool, BundleError> {
+    while out.len() < CHUNK {
+        let Some((index, message)) = messages.next() else {
+            let _ = Message::BarrierRequest.encode(BARRIER, out);
+            return Ok(true);
+        };
         let xid = u32::try_from(index).unwrap_or(u32::MAX).saturating_add(FIRST);
-        put_bundle_add(&mut out, xid, BUNDLE, FLAGS, message.kind(), |out| message.put_body(out))
+        put_bundle_add(out, xid, BUNDLE, FLAGS, message.kind(), |out| message.put_body(out))
             .map_err(|error| BundleError::TooLong { index, error })?;
-        if out.len() >= CHUNK {
-            sender.write_all(&out).await.map_err(lost)?;
-            out.clear();
+    }
+    Ok(false)
+}
+
+/// Sends what is encoded already, and the remaining messages.
+async fn fill(
+    sender: &mut OwnedWriteHalf,
+    mut messages: impl Iterator<Item = (usize, impl Bundled)>,
+    mut out: Vec<u8>,
+) -> Result<(), BundleError> {
+    loop {
+        sender.write_all(&out).await.map_err(lost)?;
+        out.clear();
+        if encode(&mut messages, &mut out)? {
+            return sender.write_all(&out).await.map_err(lost);
         }
     }
-    let _ = Message::BarrierRequest.encode(BARRIER, &mut out);
-    sender.write_all(&out).await.map_err(lost)
+}
+
+fn lost(error: std::io::Error) -> BundleError {
+    BundleError::Disconnected(error.into())
 }
 
 enum Failure {

@@ -15,8 +15,10 @@ use tokio::time::timeout;
 
 use super::error::ConnectionError;
 
-/// Bytes to read at once: a few of the longest messages.
-const READ: usize = 256 * 1024;
+/// Bytes to read at once: most connections get a few short messages, and a dump fills the buffer until it has room for some of
+/// the longest.
+const MIN_READ: usize = 4 * 1024;
+const MAX_READ: usize = 256 * 1024;
 
 /// The receiving half of a connection.
 #[derive(Debug)]
@@ -33,7 +35,7 @@ pub(super) async fn connect(socket: &Path, limit: Duration) -> Result<(Receiver,
 
 async fn handshake(socket: &Path) -> Result<(Receiver, OwnedWriteHalf), ConnectionError> {
     let (half, mut sender) = UnixStream::connect(socket).await?.into_split();
-    let mut receiver = Receiver { half, framer: Framer::new(), buffer: Vec::new() };
+    let mut receiver = Receiver { half, framer: Framer::new(), buffer: vec![0; MIN_READ] };
     let mut hello = Vec::new();
     Message::Hello(Hello::of15()).encode(0, &mut hello)?;
     sender.write_all(&hello).await?;
@@ -49,12 +51,14 @@ impl Receiver {
     pub(super) async fn next(&mut self) -> Result<&[u8], ConnectionError> {
         // `has_message` first: a message returned inside the loop would keep the framer borrowed.
         while !self.framer.has_message()? {
-            self.buffer.resize(READ, 0);
             let n = self.half.read(&mut self.buffer).await?;
             if n == 0 {
                 return Err(ConnectionError::Closed);
             }
             self.framer.feed(self.buffer.get(..n).unwrap_or_default());
+            if n == self.buffer.len() && n < MAX_READ {
+                self.buffer.resize(2 * n, 0);
+            }
         }
         self.framer.next_message()?.ok_or(ConnectionError::Closed)
     }

@@ -1,6 +1,6 @@
 //! Table `Port` of the database.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::table;
 use crate::value::Uuid;
@@ -15,10 +15,6 @@ table! {
         interfaces: BTreeSet<Uuid> = "interfaces",
         /// VLAN of an access port.
         tag: Option<u16> = "tag",
-        /// Key-value pairs of other programs.
-        external_ids: BTreeMap<String, String> = "external_ids",
-        /// Settings without a column of their own.
-        other_config: BTreeMap<String, String> = "other_config",
     }
     status {}
 }

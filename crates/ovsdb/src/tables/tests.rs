@@ -21,7 +21,7 @@ fn replica() -> Replica {
         "Port": {id(3): {"initial": {"name": "p0", "interfaces": ["uuid", id(4)], "tag": 7}},
             id(5): {"initial": {"name": "p1", "interfaces": ["uuid", id(6)]}}},
         "Interface": {id(4): {"initial": {"name": "p0", "type": "internal", "ofport": -1, "error": "no such device"}},
-            id(6): {"initial": {"name": "p1", "ofport": 65534, "link_state": "up"}}},
+            id(6): {"initial": {"name": "p1", "ofport": 65534, "mac_in_use": "0a:00:00:00:00:01"}}},
     }]);
     replica.apply_reply(MonitorReply::decode(&reply).unwrap()).unwrap();
     replica
@@ -42,7 +42,7 @@ fn rows_are_read_with_their_types() {
     let failed = &replica.interfaces_of(&ports[0]).unwrap()[0];
     assert_eq!((failed.ofport, failed.error.as_deref()), (OfPort::Failed, Some("no such device")));
     let local: Interface = replica.named("p1").unwrap().unwrap();
-    assert_eq!((local.ofport.number(), local.link_state), (Some(65534), Some(LinkState::Up)));
+    assert_eq!((local.ofport.number(), local.mac_in_use.as_deref()), (Some(65534), Some("0a:00:00:00:00:01")));
     assert_eq!(replica.named::<Port>("br-int").unwrap(), None);
     assert_eq!(replica.all::<Interface>().count(), 2);
 }
@@ -65,20 +65,17 @@ fn only_columns_that_are_set_are_written() {
     let mut transaction = Transaction::new();
     let interface =
         transaction.insert(InterfaceColumns::default().name("p0").kind("internal").ofport_request(Some(5u16)));
-    let port = PortColumns::default()
-        .name("p0")
-        .interfaces([&interface])
-        .tag(None::<u16>)
-        .external_ids([("container-id", "abc")]);
+    let port = PortColumns::default().name("p0").interfaces([&interface]).tag(None::<u16>);
     assert_eq!(
         encode_row(&port.into_row()),
-        json!({"name": "p0", "interfaces": ["named-uuid", "row0"], "tag": ["set", []],
-            "external_ids": ["map", [["container-id", "abc"]]]})
+        json!({"name": "p0", "interfaces": ["named-uuid", "row0"], "tag": ["set", []]})
     );
     let bridge = BridgeColumns::default().fail_mode(Some(FailMode::Secure)).ports([Uuid::NIL]);
+    let bridge = bridge.external_ids([("owner", "antrea")]);
     assert_eq!(
         encode_row(&bridge.into_row()),
-        json!({"fail_mode": "secure", "ports": ["uuid", Uuid::NIL.to_string()]})
+        json!({"fail_mode": "secure", "ports": ["uuid", Uuid::NIL.to_string()],
+            "external_ids": ["map", [["owner", "antrea"]]]})
     );
     assert_eq!(BridgeColumns::default().into_row(), Row::new());
     let empty = OpenVSwitchColumns::default().external_ids(BTreeMap::<String, String>::new()).into_row();

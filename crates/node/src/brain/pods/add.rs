@@ -1,6 +1,7 @@
 //! CNI ADD: allocates addresses, creates the veth, connects it, and rolls back if a step fails.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use types::Mac;
 
@@ -51,7 +52,7 @@ impl Brain {
             netns,
         };
         let link = self.link_of(&port, mtu);
-        let before = self.attachments.pods.get(&port.name).map(|entry| entry.port == port);
+        let before = self.attachments.pods.get(&port.name).map(|entry| *entry.port == port);
         if before == Some(true) {
             self.effects.push(Effect::CheckVeth { call, link: link.clone() });
             return self.set_step(call, AddStep::Check(port, link));
@@ -155,7 +156,7 @@ impl Brain {
         let name = port.name.clone();
         self.attachments
             .pods
-            .insert(name.clone(), PodEntry { port, requested, is_in_bridge: false, is_expected: true });
+            .insert(name.clone(), PodEntry { port: Arc::new(port), requested, is_in_bridge: false, is_expected: true });
         self.renumber(&name);
         self.effects.push(Effect::CreateVeth { call, link });
     }
