@@ -14,6 +14,7 @@ use std::time::Duration;
 use ovs::unixctl::{Control, UnixctlError};
 use pipeline::model::Datapath;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::blocking::{BlockingError, blocking};
 
@@ -99,7 +100,7 @@ impl Conntrack {
         if let Ok(outcome) = flushed.try_recv() {
             return outcome;
         }
-        tokio::time::sleep(COLLECT).await;
+        tokio::time::sleep_until(Instant::now() + COLLECT).await;
         let waiting = std::mem::take(&mut *lock(&self.releases.waiting));
         let (addresses, senders): (Vec<Vec<IpAddr>>, Vec<_>) = waiting.into_iter().unzip();
         let outcome = self.flush_all(addresses.concat()).await.map_err(Arc::new);
