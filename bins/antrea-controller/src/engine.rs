@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use policy::{Brain, Event, Subscription, Superseded};
+use policy::{Controller, ControllerEffect, ControllerEvent, Event, StreamId, Superseded};
 use telemetry::metrics::Histogram;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tracing::warn;
 use types::control::{Batch, Report};
 
 use crate::policy_events::PolicyWarning;
-use crate::status::Reports;
 
 mod overview;
 
@@ -24,13 +23,6 @@ const EVENT_QUEUE: usize = 1024;
 /// How long a reader of the API waits for the brain.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 const REQUEST_QUEUE: usize = 4096;
-
-/// The state of the task.
-#[derive(Debug, Default)]
-pub(crate) struct State {
-    pub(crate) brain: Brain,
-    pub(crate) reports: Reports,
-}
 
 #[derive(Debug)]
 pub(crate) struct Counters {
@@ -59,11 +51,11 @@ impl Default for Counters {
     }
 }
 
-type Query = Box<dyn FnOnce(&State) + Send>;
+type Query = Box<dyn FnOnce(&Controller) + Send>;
 
 enum Request {
     Subscribe(String, oneshot::Sender<Feed>),
-    Take(Subscription, oneshot::Sender<Result<Option<Batch>, Superseded>>),
+    Take(StreamId, oneshot::Sender<Result<Option<Batch>, Superseded>>),
     Report(String, Vec<Report>),
     Query(Query),
 }
@@ -85,7 +77,7 @@ pub(crate) struct Engine {
     events: mpsc::Sender<Event>,
     requests: mpsc::Sender<Request>,
     /// Unbounded: `drop` of a feed cannot wait, and each feed sends one message.
-    ended: mpsc::UnboundedSender<(String, Subscription)>,
+    ended: mpsc::UnboundedSender<StreamId>,
     overview: watch::Receiver<Overview>,
     pub(crate) counters: Arc<Counters>,
 }
@@ -94,8 +86,7 @@ pub(crate) struct Engine {
 #[derive(Debug)]
 pub(crate) struct Feed {
     engine: Engine,
-    node: String,
-    subscription: Subscription,
+    stream: StreamId,
     ready: Arc<Notify>,
 }
 
@@ -108,9 +99,9 @@ impl Engine {
         let (publisher, overview) = watch::channel(Overview::default());
         let engine = Self { events, requests, ended, overview, counters: Arc::default() };
         let task = Task {
-            state: State::default(),
-            waiting: HashMap::new(),
-            agents: HashMap::new(),
+            controller: Controller::default(),
+            feeds: HashMap::new(),
+            last_stream: 0,
             warnings,
             overview: publisher,
             engine: engine.clone(),
@@ -144,7 +135,7 @@ impl Engine {
     /// Reads the state between two events, for a client that does not wait long.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
-        query: impl FnOnce(&State) -> T + Send + 'static,
+        query: impl FnOnce(&Controller) -> T + Send + 'static,
     ) -> Result<T, ReadError> {
         self.read_within(READ_TIMEOUT, query).await
     }
@@ -152,7 +143,7 @@ impl Engine {
     async fn read_within<T: Send + 'static>(
         &self,
         timeout: Duration,
-        query: impl FnOnce(&State) -> T + Send + 'static,
+        query: impl FnOnce(&Controller) -> T + Send + 'static,
     ) -> Result<T, ReadError> {
         match tokio::time::timeout(timeout, self.query(query)).await {
             Ok(found) => found.ok_or(ReadError::Stopped),
@@ -161,9 +152,12 @@ impl Engine {
     }
 
     /// Reads the state between two events.
-    pub(crate) async fn query<T: Send + 'static>(&self, query: impl FnOnce(&State) -> T + Send + 'static) -> Option<T> {
+    pub(crate) async fn query<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Controller) -> T + Send + 'static,
+    ) -> Option<T> {
         let (reply, answer) = oneshot::channel();
-        let query = Box::new(move |state: &State| {
+        let query = Box::new(move |state: &Controller| {
             // A client that has given up needs no result.
             if !reply.is_closed() {
                 drop(reply.send(query(state)));
@@ -178,7 +172,7 @@ impl api::control::server::Feed for Feed {
     async fn next(&mut self) -> Option<Batch> {
         loop {
             let (reply, answer) = oneshot::channel();
-            self.engine.requests.send(Request::Take(self.subscription.clone(), reply)).await.ok()?;
+            self.engine.requests.send(Request::Take(self.stream, reply)).await.ok()?;
             match answer.await.ok()? {
                 Ok(Some(batch)) => {
                     self.engine.counters.batches.fetch_add(1, Ordering::Relaxed);
@@ -193,16 +187,15 @@ impl api::control::server::Feed for Feed {
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        let _ = self.engine.ended.send((self.node.clone(), self.subscription.clone()));
+        let _ = self.engine.ended.send(self.stream);
     }
 }
 
 struct Task {
-    state: State,
-    /// Wakes the feed that waits for a batch, by the number of its subscription.
-    waiting: HashMap<u64, Arc<Notify>>,
-    /// The number of the current subscription of each Node.
-    agents: HashMap<String, u64>,
+    controller: Controller,
+    /// Wakes the feed that waits for a batch.
+    feeds: HashMap<StreamId, Arc<Notify>>,
+    last_stream: u64,
     warnings: mpsc::Sender<PolicyWarning>,
     overview: watch::Sender<Overview>,
     engine: Engine,
@@ -213,7 +206,7 @@ impl Task {
         mut self,
         mut events: mpsc::Receiver<Event>,
         mut requests: mpsc::Receiver<Request>,
-        mut ended_feeds: mpsc::UnboundedReceiver<(String, Subscription)>,
+        mut ended_feeds: mpsc::UnboundedReceiver<StreamId>,
     ) {
         loop {
             tokio::select! {
@@ -227,13 +220,11 @@ impl Task {
                     }
                 }
                 Some(request) = requests.recv() => self.answer(request),
-                Some((node, subscription)) = ended_feeds.recv() => self.end(&node, &subscription),
+                Some(stream) = ended_feeds.recv() => self.close(stream),
                 else => return,
             }
-            for subscription in self.state.brain.take_ready() {
-                if let Some(ready) = self.waiting.get(&subscription.number()) {
-                    ready.notify_one();
-                }
+            for effect in self.controller.take_effects() {
+                self.carry_out(effect);
             }
             self.publish();
         }
@@ -245,8 +236,8 @@ impl Task {
 
     /// Publishes the state; nothing is worked on.
     fn publish(&self) {
-        let State { brain, reports } = &self.state;
-        let (is_synced, agents) = (brain.is_synced(), reports.connected_nodes().len());
+        let (brain, agents) = (self.controller.brain(), self.controller.reports().connected_nodes().len());
+        let is_synced = brain.is_synced();
         self.overview.send_replace(Overview { stats: brain.stats(), is_synced, agents, activity: None });
     }
 
@@ -258,23 +249,22 @@ impl Task {
             _ => (&counters.pods, &counters.pod_took),
         };
         let start = Instant::now();
-        let policy = match &event {
-            Event::Policy(policy) => Some((policy.metadata.object_name(), policy.metadata.uid.clone())),
-            Event::PolicyGone(name) => {
-                self.state.reports.forget(name);
-                None
-            }
-            _ => None,
-        };
-        let problems = self.state.brain.step(event);
+        self.controller.step(ControllerEvent::Cluster(event));
         took.observe(start.elapsed());
         count.fetch_add(1, Ordering::Relaxed);
-        for problem in &problems {
-            warn!("{problem}");
-        }
-        if let Some((policy, uid)) = policy.filter(|_| !problems.is_empty()) {
+    }
+
+    fn carry_out(&self, effect: ControllerEffect) {
+        match effect {
+            // The feed takes a batch, or notices that it was replaced.
+            ControllerEffect::Send(stream) | ControllerEffect::Close(stream) => {
+                if let Some(feed) = self.feeds.get(&stream) {
+                    feed.notify_one();
+                }
+            }
+            ControllerEffect::Log(problem) => warn!("{problem}"),
             // The log has it even if no Event is written.
-            let _ = self.warnings.try_send(PolicyWarning { policy, uid });
+            ControllerEffect::Warn { policy, uid } => _ = self.warnings.try_send(PolicyWarning { policy, uid }),
         }
     }
 
@@ -282,33 +272,23 @@ impl Task {
         self.begin(request.name());
         match request {
             Request::Subscribe(node, reply) => {
-                let subscription = self.state.brain.subscribe(&node);
-                let ready = Arc::new(Notify::new());
-                self.waiting.insert(subscription.number(), Arc::clone(&ready));
-                let old = self.agents.insert(node.clone(), subscription.number());
-                if let Some(old) = old.and_then(|old| self.waiting.get(&old)) {
-                    // The old feed ends.
-                    old.notify_one();
-                }
-                self.state.reports.connected(&node);
+                self.last_stream += 1;
+                let (stream, ready) = (StreamId(self.last_stream), Arc::new(Notify::new()));
+                self.feeds.insert(stream, Arc::clone(&ready));
+                self.controller.step(ControllerEvent::StreamOpened { stream, node });
                 self.engine.counters.streams.fetch_add(1, Ordering::Relaxed);
-                let engine = self.engine.clone();
-                // A feed that is not received is dropped, which unsubscribes.
-                drop(reply.send(Feed { engine, node, subscription, ready }));
+                // A feed that is not received is dropped, which closes the stream.
+                drop(reply.send(Feed { engine: self.engine.clone(), stream, ready }));
             }
-            Request::Take(subscription, reply) => drop(reply.send(self.state.brain.take(&subscription))),
-            Request::Report(node, reports) => self.state.reports.take(&self.state.brain, &node, reports),
-            Request::Query(query) => query(&self.state),
+            Request::Take(stream, reply) => drop(reply.send(self.controller.take(stream))),
+            Request::Report(node, reports) => self.controller.step(ControllerEvent::Reported { node, reports }),
+            Request::Query(query) => query(&self.controller),
         }
     }
 
-    fn end(&mut self, node: &str, subscription: &Subscription) {
-        self.state.brain.unsubscribe(subscription);
-        self.waiting.remove(&subscription.number());
-        if self.agents.get(node) == Some(&subscription.number()) {
-            self.agents.remove(node);
-            self.state.reports.disconnected(node);
-        }
+    fn close(&mut self, stream: StreamId) {
+        self.controller.step(ControllerEvent::StreamClosed(stream));
+        self.feeds.remove(&stream);
         self.engine.counters.streams.fetch_sub(1, Ordering::Relaxed);
     }
 }

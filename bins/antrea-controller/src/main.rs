@@ -21,7 +21,6 @@ mod policy_events;
 mod rest;
 mod run;
 mod sources;
-mod status;
 mod tls;
 
 use std::path::PathBuf;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use api::control::client::{self, Credentials};
 use k8s::{Client, WatchEvent, WatchFilter};
+use policy::status::StatusByNode;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -19,7 +20,6 @@ use types::ObjectName;
 use types::service::EndpointSlice;
 
 use crate::ca::{CaState, SERVER_NAME};
-use crate::status::StatusByNode;
 
 /// The path of the reports of a replica.
 pub(crate) const PATH: &str = "/v1/reports";

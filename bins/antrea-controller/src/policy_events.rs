@@ -66,7 +66,8 @@ impl Target for PolicyEvents {
         }
         for (policy, uid) in std::mem::take(&mut self.pending.0) {
             let of = policy.clone();
-            let problems = self.engine.query(move |state| state.brain.problems(&of).to_vec()).await.unwrap_or_default();
+            let problems =
+                self.engine.query(move |state| state.brain().problems(&of).to_vec()).await.unwrap_or_default();
             // It may have been corrected since.
             let Some(message) = message(&problems) else { continue };
             match self.write(&policy, &uid, &message).await {

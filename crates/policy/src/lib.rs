@@ -1,6 +1,7 @@
 //! NetworkPolicies: which connections they allow, and which policies and groups each Node needs.
 //!
-//! *Role.* [`Brain`] processes events of Pods, Namespaces and policies, and computes for each Node the groups and policies that it
+//! *Role.* [`Controller`] is the brain of the controller program: it takes every input as one [`ControllerEvent`]. In it, [`Brain`]
+//! processes events of Pods, Namespaces and policies, and computes for each Node the groups and policies that it
 //! needs ([`types::control`]): a snapshot, then changes. [`Replica`] is the copy on a Node, and what the Node has to enforce.
 //! [`presume`] is what a Node does without a controller. [`compute`] looks at everything at once: the reference that the others are measured against.
 //!
@@ -13,6 +14,7 @@
 
 mod brain;
 mod cluster;
+mod controller;
 mod endpoint;
 mod group_id;
 mod presume;
@@ -20,9 +22,11 @@ mod reading;
 mod replica;
 mod resolve;
 mod rules;
+pub mod status;
 
 pub use brain::{Brain, Event, Kind, Stats, Subscription, Superseded};
 pub use cluster::Cluster;
+pub use controller::{Controller, ControllerEffect, ControllerEvent, StreamId};
 pub use endpoint::Endpoint;
 pub use presume::{Waiting, presume};
 pub use replica::{Enforced, Groups, OutOfStep, Replica};

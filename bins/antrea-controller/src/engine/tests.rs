@@ -47,5 +47,5 @@ async fn a_read_of_a_busy_brain_ends_with_an_error_that_says_what_is_busy() {
     let text = error.to_string();
     assert!(text.starts_with("the policy engine is busy with a query, for "), "{text}");
     drop(block);
-    assert_eq!(engine.read(|state| state.brain.is_synced()).await, Ok(true));
+    assert_eq!(engine.read(|state| state.brain().is_synced()).await, Ok(true));
 }

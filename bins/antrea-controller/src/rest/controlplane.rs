@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use policy::Brain;
+use policy::status::{StatusByNode, merge, realization};
+use policy::{Brain, Controller};
 use serde_json::{Value, json};
 use types::control::Policy;
 
 use super::objects::{self, GROUP_VERSION, RESOURCES};
 use super::{Answer, Rest, respond};
-use crate::engine::{ReadError, State};
+use crate::engine::ReadError;
 use crate::peers::PeerReports;
-use crate::status::{StatusByNode, merge, realization};
 
 pub(super) const PREFIX: &str = "/apis/controlplane.antrea.io/v1beta2";
 
@@ -121,7 +121,7 @@ impl Rest {
         kind: &'static str,
         groups: impl FnOnce(&Brain) -> Vec<types::control::Group> + Send + 'static,
     ) -> Result<Vec<Value>, ReadError> {
-        let found = self.engine.read(move |state| groups(&state.brain)).await?;
+        let found = self.engine.read(move |state| groups(state.brain())).await?;
         Ok(found.iter().map(|group| objects::group(kind, group)).collect())
     }
 
@@ -138,19 +138,19 @@ impl Rest {
     }
 }
 
-fn policy_views(state: &State) -> Vec<PolicyView> {
+fn policy_views(state: &Controller) -> Vec<PolicyView> {
     let view = |(policy, span): (Arc<Policy>, Vec<Arc<str>>)| {
-        let problems = state.brain.problems(&policy.name).iter().map(|it| format!("{}: {}", it.field, it.problem));
-        let (reports, problems) = (state.reports.of(&policy.name), problems.collect());
+        let problems = state.brain().problems(&policy.name).iter().map(|it| format!("{}: {}", it.field, it.problem));
+        let (reports, problems) = (state.reports().of(&policy.name), problems.collect());
         (policy, span, reports, problems)
     };
-    state.brain.policies().map(view).collect()
+    state.brain().policies().map(view).collect()
 }
 
-fn peer_reports(state: &State) -> PeerReports {
+fn peer_reports(state: &Controller) -> PeerReports {
     PeerReports {
-        connected: state.reports.connected_nodes().clone(),
-        policies: state.reports.all().map(|(name, reports)| (name.to_string(), reports.clone())).collect(),
+        connected: state.reports().connected_nodes().clone(),
+        policies: state.reports().all().map(|(name, reports)| (name.to_string(), reports.clone())).collect(),
     }
 }
 

@@ -1,10 +1,9 @@
 //! Policies and groups as JSON of `controlplane.antrea.io/v1beta2`. Pure.
 
+use policy::status::Realization;
 use serde_json::{Value, json};
 use types::control::{Direction, Group, IpBlock, Member, Peers, Policy, Ports, Rule, Service};
 use types::meta::Protocol;
-
-use crate::status::Realization;
 
 pub(crate) const GROUP_VERSION: &str = "controlplane.antrea.io/v1beta2";
 

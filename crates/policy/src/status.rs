@@ -5,26 +5,30 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use policy::Brain;
 use serde::{Deserialize, Serialize};
 use types::ObjectName;
 use types::control::{Policy, Report};
 
+use crate::brain::Brain;
+
 /// The status of one generation of a policy on a Node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct NodeStatus {
-    pub(crate) uid: String,
-    pub(crate) generation: i64,
+pub struct NodeStatus {
+    /// UID of the policy.
+    pub uid: String,
+    /// Generation of the policy.
+    pub generation: i64,
+    /// Why the Node does not enforce it; `None` if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) problem: Option<String>,
+    pub problem: Option<String>,
 }
 
 /// The status of a policy by Node.
-pub(crate) type StatusByNode = BTreeMap<String, NodeStatus>;
+pub type StatusByNode = BTreeMap<String, NodeStatus>;
 
 /// The reports of the agents that are or were connected to this replica.
 #[derive(Debug, Default)]
-pub(crate) struct Reports {
+pub struct Reports {
     policies: HashMap<ObjectName, StatusByNode>,
     connected: BTreeSet<String>,
 }
@@ -32,14 +36,18 @@ pub(crate) struct Reports {
 /// The status of a policy in the cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Realization {
-    pub(crate) phase: &'static str,
-    pub(crate) observed_generation: i64,
-    pub(crate) current_nodes_realized: usize,
-    pub(crate) desired_nodes_realized: usize,
+pub struct Realization {
+    /// `Realizing`, `Realized` or `Failed`.
+    pub phase: &'static str,
+    /// The generation that the status is about.
+    pub observed_generation: i64,
+    /// Nodes that enforce it.
+    pub current_nodes_realized: usize,
+    /// Nodes that should.
+    pub desired_nodes_realized: usize,
     /// Invalid fields, and problems on Nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) problems: Vec<String>,
+    pub problems: Vec<String>,
 }
 
 impl Reports {
@@ -73,17 +81,17 @@ impl Reports {
     }
 
     /// The reports for a policy.
-    pub(crate) fn of(&self, policy: &ObjectName) -> StatusByNode {
+    pub fn of(&self, policy: &ObjectName) -> StatusByNode {
         self.policies.get(policy).cloned().unwrap_or_default()
     }
 
     /// The reports for all policies.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&ObjectName, &StatusByNode)> {
+    pub fn all(&self) -> impl Iterator<Item = (&ObjectName, &StatusByNode)> {
         self.policies.iter()
     }
 
     /// The Nodes whose agents are connected.
-    pub(crate) fn connected_nodes(&self) -> &BTreeSet<String> {
+    pub fn connected_nodes(&self) -> &BTreeSet<String> {
         &self.connected
     }
 }
@@ -93,7 +101,7 @@ fn is_in(span: &[Arc<str>], node: &str) -> bool {
 }
 
 /// The status of a policy, from the reports of all replicas.
-pub(crate) fn realization(
+pub fn realization(
     policy: &Policy,
     span: &[Arc<str>],
     status: &StatusByNode,
@@ -123,7 +131,7 @@ pub(crate) fn realization(
 }
 
 /// Merges the reports of another replica. The replica that a Node is connected to has its latest report.
-pub(crate) fn merge(into: &mut StatusByNode, other: StatusByNode, connected_there: impl Fn(&str) -> bool) {
+pub fn merge(into: &mut StatusByNode, other: StatusByNode, connected_there: impl Fn(&str) -> bool) {
     for (node, status) in other {
         if connected_there(&node) || !into.contains_key(&node) {
             into.insert(node, status);
