@@ -56,7 +56,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Handles an event.
+    /// Handles an event; [`Controller::take_effects`] has the requests to the program.
     pub fn step(&mut self, event: ControllerEvent) {
         match event {
             ControllerEvent::Cluster(event) => self.cluster(event),
@@ -80,7 +80,7 @@ impl Controller {
         self.brain.take(subscription)
     }
 
-    /// Groups and policies.
+    /// The groups and policies of the cluster.
     pub fn brain(&self) -> &Brain {
         &self.brain
     }

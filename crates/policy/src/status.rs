@@ -43,7 +43,7 @@ pub struct Realization {
     pub observed_generation: i64,
     /// Nodes that enforce it.
     pub current_nodes_realized: usize,
-    /// Nodes that should.
+    /// Nodes in the span of the policy.
     pub desired_nodes_realized: usize,
     /// Invalid fields, and problems on Nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
