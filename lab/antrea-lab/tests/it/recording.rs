@@ -15,7 +15,7 @@ use node::recording::{Entry, Replay};
 use openflow::flow::Flow;
 use openflow::group::Group;
 use serde_json::{Value, json};
-use testkit::wait::until;
+use testkit::wait::{rest, until};
 use types::host::MAIN_TABLE;
 
 use crate::agent::network;
@@ -28,6 +28,8 @@ const NODES: [&str; 2] = ["node-1", "node-2"];
 const PODS: usize = 4;
 const SERVICES: usize = 12;
 const POLICIES: usize = 4;
+/// Pause after each change of an endpoint or a policy: a busy cluster, and not a benchmark of the API.
+const PAUSE: Duration = Duration::from_millis(5);
 /// Time between two kills.
 const INTERVAL: Duration = Duration::from_millis(1500);
 /// A replay of a long recording takes less than this part of the recorded time.
@@ -198,6 +200,7 @@ fn change_endpoints(lab: &Lab, stop: &AtomicBool) -> usize {
         });
         api.apply("discovery.k8s.io/v1", "EndpointSlice", &service, slice);
         changes += 1;
+        rest(PAUSE);
     }
     changes
 }
@@ -218,6 +221,7 @@ fn change_policies(lab: &Lab, stop: &AtomicBool) -> usize {
             api.remove("default", "networking.k8s.io/v1", "NetworkPolicy", &name);
         }
         changes += 1;
+        rest(PAUSE);
     }
     changes
 }
