@@ -131,6 +131,16 @@ async fn changes_for_an_applied_version_are_drift_and_others_are_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_new_version_is_applied_without_a_timer() {
+    let mut world = World::start([]);
+    world.pass().await;
+    let between_ticks = Duration::from_micros(1500);
+    tokio::time::advance(between_ticks).await;
+    world.desired.send_replace(2);
+    assert_eq!(world.seen.recv().await, Some((2, between_ticks)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn bursts_of_changes_are_collected_into_one_pass() {
     let mut world = World::start([]);
     assert_eq!(world.pass().await, (1, 0));
