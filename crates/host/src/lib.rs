@@ -16,6 +16,7 @@ pub mod ipam;
 pub mod netns;
 pub mod nft;
 pub mod pod;
+pub mod sysctl;
 pub mod uplink;
 pub mod watch;
 
@@ -26,7 +27,6 @@ mod ingress_drop;
 mod kernel;
 mod netlink;
 mod packet;
-mod sysctl;
 
 pub use diff::diff;
 pub use error::Error;

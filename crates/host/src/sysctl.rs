@@ -1,9 +1,19 @@
 //! Sysctls, in the calling thread's namespace for those that are per namespace.
 
 use std::path::{Component, Path, PathBuf};
+use std::sync::OnceLock;
 use std::{fs, io};
 
 use crate::error::Error;
+
+/// The directory of sysctls, if it is not `/proc/sys`.
+static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+
+/// Uses another mount of the sysctls from now on: in a container, `/proc/sys` is read-only. The first call counts. It has no
+/// influence on the namespace, which is always that of the calling thread.
+pub fn use_directory(directory: PathBuf) {
+    DIRECTORY.get_or_init(|| directory);
+}
 
 /// The value of a sysctl, without the line break; `None` if the kernel does not have it.
 pub(crate) fn get(key: &str) -> Result<Option<String>, Error> {
@@ -28,7 +38,8 @@ fn path(key: &str) -> Result<PathBuf, Error> {
     let invalid =
         || io::Error::new(io::ErrorKind::InvalidInput, "is not a path below /proc/sys, such as net/ipv4/ip_forward");
     if below && !key.is_empty() {
-        Ok(Path::new("/proc/sys").join(key))
+        let directory = DIRECTORY.get().map_or(Path::new("/proc/sys"), PathBuf::as_path);
+        Ok(directory.join(key))
     } else {
         Err(Error::io(format!("sysctl `{key}`"))(invalid()))
     }
