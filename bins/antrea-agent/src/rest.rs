@@ -27,11 +27,13 @@ const API_TIMEOUT: Duration = WATCH_DURATION.saturating_mul(2);
 enum NotReady {
     #[error("not connected to ovsdb-server: {0}")]
     Ovsdb(String),
-    #[error("waiting for ovs-vswitchd")]
-    Switch,
+    #[error("OVSDB does not have the desired state: {0}")]
+    Bridge(String),
+    #[error("waiting for ovs-vswitchd: {0}")]
+    Switch(String),
     #[error("waiting for the initial sync of {0}")]
     InitialSync(String),
-    #[error("host network (routes, nftables): {0}")]
+    #[error("host network (routes, sysctls, nftables): {0}")]
     Host(String),
     #[error("the Kubernetes API has not answered for {0} s")]
     KubernetesApi(u64),
@@ -80,20 +82,22 @@ impl Rest {
         if let Status::Waiting { reason, .. } = &*self.database.borrow() {
             return Err(NotReady::Ovsdb(reason.clone()));
         }
-        if self.engine.progress().borrow().ready {
-            return self.host_readiness();
+        if let Some(failure) = &self.database_status.borrow().failure {
+            return Err(NotReady::Bridge(failure.clone()));
         }
-        let missing = |brain: &Brain| brain.unsynced().map(|source| format!("{source:?}")).collect::<Vec<_>>();
-        match self.engine.read(missing).await.as_slice() {
-            [] => Err(NotReady::Switch),
-            missing => Err(NotReady::InitialSync(missing.join(", "))),
+        let unsynced = |brain: &Brain| brain.unsynced().map(|source| format!("{source:?}")).collect::<Vec<_>>();
+        let (unsynced, switch) = self.engine.read(|brain| (unsynced(brain), brain.switch_state())).await;
+        if !unsynced.is_empty() {
+            return Err(NotReady::InitialSync(unsynced.join(", ")));
         }
+        switch.map_err(NotReady::Switch)?;
+        self.host_readiness()
     }
 
-    /// The host network was applied since the agent started, and the Kubernetes API answers.
+    /// The host network was applied since the agent started, the last attempt did not fail, and the Kubernetes API answers.
     fn host_readiness(&self) -> Result<(), NotReady> {
         let host_status = self.host_status.borrow();
-        if host_status.version == 0 || !host_status.has_firewall {
+        if host_status.version == 0 || !host_status.has_firewall || host_status.failure.is_some() {
             let failure = host_status.failure.as_deref().unwrap_or("not applied yet");
             return Err(NotReady::Host(failure.to_owned()));
         }

@@ -17,6 +17,8 @@ pub(super) struct Convergence {
     request: Option<Request>,
     backoff: Backoff,
     retry_at: Option<Time>,
+    /// Why the last request failed.
+    problem: Option<String>,
     /// Version of the policies whose flows are in the switch.
     enforced: u64,
     /// Number of the last comparison of desired and actual state.
@@ -38,6 +40,7 @@ impl Default for Convergence {
             request: None,
             backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(5)),
             retry_at: None,
+            problem: None,
             enforced: 0,
             round: 0,
             installed: 0,
@@ -91,6 +94,19 @@ impl Brain {
         self.is_synced() && !self.switch.needs_resync()
     }
 
+    /// Whether flows and groups have reached the switch since it connected, and nothing keeps later changes from doing so.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn switch_state(&self) -> Result<(), String> {
+        match &self.convergence {
+            Convergence { is_connected: false, .. } => Err("not connected to ovs-vswitchd".to_owned()),
+            Convergence { problem: Some(problem), .. } => Err(problem.clone()),
+            Convergence { installed: 0, .. } => Err("the first flows are not installed yet".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn switch_event(&mut self, now: Time, event: SwitchEvent) {
         match event {
             SwitchEvent::Up(_) => {
@@ -98,6 +114,7 @@ impl Brain {
                 self.convergence.is_connected = true;
                 self.convergence.request = None;
                 self.convergence.retry_at = None;
+                self.convergence.problem = None;
                 self.convergence.installed = 0;
                 self.convergence.enforced = 0;
                 self.convergence.backoff.reset();
@@ -115,7 +132,10 @@ impl Brain {
             SwitchEvent::Listed(outcome) => {
                 self.convergence.request = None;
                 match outcome {
-                    Ok(()) => self.end_resync(),
+                    Ok(()) => {
+                        self.convergence.problem = None;
+                        self.end_resync();
+                    }
                     Err(problem) => self.retry_later(now, "list flows and groups", problem),
                 }
             }
@@ -129,6 +149,7 @@ impl Brain {
                 match outcome {
                     Ok(()) => {
                         self.switch.committed(patch);
+                        self.convergence.problem = None;
                         self.convergence.installed = round;
                         self.convergence.enforced = policy_version;
                         self.convergence.backoff.reset();
@@ -182,6 +203,7 @@ impl Brain {
     fn retry_later(&mut self, now: Time, what: &'static str, problem: String) {
         let delay = self.convergence.backoff.next_delay();
         self.convergence.retry_at = Some(now + delay);
+        self.convergence.problem = Some(format!("cannot {what}: {problem}"));
         let is_news = self.convergence.backoff.is_news();
         self.log(Notice::SwitchRetry { what, problem, delay, is_news });
     }
