@@ -188,7 +188,7 @@ impl Control {
                 if !self.forbidden_logged.swap(true, Ordering::Relaxed) {
                     warn!(
                         "while antrea-controller is not available, every policy of a new Pod's namespace that may select the \
-                         Pod isolates it: the agent has no permission to read Pods; deploy/kubernetes/read-pods.yml grants it"
+                         Pod isolates it: the agent has no permission to read Pods; deploy/kubernetes/optional/read-pods.yml grants it"
                     );
                 }
                 Waiting::Unread { pod: pod.clone(), uid }

@@ -1,7 +1,7 @@
 //! Installs the CNI plugin and its network configuration for container runtimes.
 //!
 //! Each file is replaced atomically, since runtimes may read it at any time. The configuration is written last, since it makes
-//! runtimes call the plugin. Foreign files are left alone.
+//! runtimes call the plugins. Foreign files are left alone: a Node that has chained plugins of its own keeps them.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Write};
@@ -13,6 +13,8 @@ use serde_json::json;
 
 /// File name of the plugin, and its `type` in the configuration.
 const PLUGIN: &str = "antrea";
+/// Plugins that runtimes call after ours, and the one that containerd calls for every Pod's loopback interface.
+const CHAINED: [&str; 3] = ["bandwidth", "loopback", "portmap"];
 /// Runtimes use the first file of the directory.
 const CONFIGURATION: &str = "10-antrea.conflist";
 /// File of older versions of Antrea, which runtimes would use instead.
@@ -24,6 +26,8 @@ const VERSION: Version = Version::V0_4_0;
 pub(crate) struct Installation<'a> {
     /// Path of the program antrea-cni.
     pub(crate) plugin: &'a Path,
+    /// Directory with the chained plugins to install where the Node has none.
+    pub(crate) chained: Option<&'a Path>,
     /// Directory of CNI plugins.
     pub(crate) bin_dir: &'a Path,
     /// Directory of CNI configurations.
@@ -39,6 +43,8 @@ pub(crate) enum Change {
     Written(PathBuf),
     /// Already had the right contents and mode.
     Kept(PathBuf),
+    /// Another program has installed it.
+    Foreign(PathBuf),
     Removed(PathBuf),
 }
 
@@ -55,27 +61,25 @@ pub(crate) struct InstallError {
 impl Installation<'_> {
     /// Installs missing or outdated files, and returns what was done with each.
     pub(crate) fn install(&self) -> Result<Vec<Change>, InstallError> {
-        let plugin = fs::read(self.plugin).map_err(|source| InstallError {
-            path: self.plugin.to_owned(),
-            what: "read the plugin",
-            fix: "--plugin must be the path of the program antrea-cni",
-            source,
-        })?;
-        let configuration = configuration(self.socket);
-        let mut changes = vec![
-            put(
-                &self.bin_dir.join(PLUGIN),
-                &plugin,
-                0o755,
-                "--bin-dir must be the container runtime's CNI plugin directory",
-            )?,
-            put(
-                &self.conf_dir.join(CONFIGURATION),
-                configuration.as_bytes(),
-                0o644,
-                "--conf-dir must be the container runtime's CNI configuration directory",
-            )?,
-        ];
+        let plugin = read(self.plugin, "--plugin must be the path of the program antrea-cni")?;
+        let fix = "--bin-dir must be the container runtime's CNI plugin directory";
+        let mut changes = vec![put(&self.bin_dir.join(PLUGIN), &plugin, 0o755, fix)?];
+        for name in CHAINED {
+            let Some(directory) = self.chained else { break };
+            let plugin =
+                read(&directory.join(name), "--chained must be a directory with bandwidth, loopback and portmap")?;
+            let path = self.bin_dir.join(name);
+            changes.push(match fs::read(&path) {
+                Ok(found) if found != plugin => Change::Foreign(path),
+                _ => put(&path, &plugin, 0o755, fix)?,
+            });
+        }
+        changes.push(put(
+            &self.conf_dir.join(CONFIGURATION),
+            configuration(self.socket).as_bytes(),
+            0o644,
+            "--conf-dir must be the container runtime's CNI configuration directory",
+        )?);
         let old = self.conf_dir.join(OLD_CONFIGURATION);
         match fs::remove_file(&old) {
             Ok(()) => changes.push(Change::Removed(old)),
@@ -87,6 +91,10 @@ impl Installation<'_> {
         }
         Ok(changes)
     }
+}
+
+fn read(plugin: &Path, fix: &'static str) -> Result<Vec<u8>, InstallError> {
+    fs::read(plugin).map_err(|source| InstallError { path: plugin.to_owned(), what: "read the plugin", fix, source })
 }
 
 /// The network configuration: antrea first, then the chained plugins.
@@ -159,7 +167,16 @@ mod tests {
 
         fn install_with(&self, socket: &Path) -> Result<Vec<Change>, InstallError> {
             let (plugin, bin_dir, conf_dir) = (self.path("antrea-cni"), self.path("opt/bin"), self.path("etc/net.d"));
-            Installation { plugin: &plugin, bin_dir: &bin_dir, conf_dir: &conf_dir, socket }.install()
+            Installation { plugin: &plugin, chained: None, bin_dir: &bin_dir, conf_dir: &conf_dir, socket }.install()
+        }
+
+        /// Installs with chained plugins from the directory `image`.
+        fn install_chained(&self) -> Result<Vec<Change>, InstallError> {
+            let [plugin, chained, bin_dir, conf_dir] =
+                ["antrea-cni", "image", "opt/bin", "etc/net.d"].map(|name| self.path(name));
+            let socket = Path::new(DEFAULT_SOCKET);
+            Installation { plugin: &plugin, chained: Some(&chained), bin_dir: &bin_dir, conf_dir: &conf_dir, socket }
+                .install()
         }
 
         fn files(&self, directory: &str) -> Vec<String> {
@@ -218,6 +235,30 @@ mod tests {
         assert_eq!(machine.install().unwrap().last(), Some(&Change::Removed(old)));
         assert_eq!(machine.files("etc/net.d"), ["00-other.conflist", "10-antrea.conflist"]);
         assert_eq!(fs::read(machine.path("etc/net.d/00-other.conflist")).unwrap(), b"other");
+    }
+
+    #[test]
+    fn chained_plugins_are_installed_where_the_node_has_none() {
+        let machine = Machine::new();
+        fs::create_dir_all(machine.path("image")).unwrap();
+        fs::create_dir_all(machine.path("opt/bin")).unwrap();
+        for name in CHAINED {
+            fs::write(machine.path("image").join(name), format!("our {name}")).unwrap();
+        }
+        fs::write(machine.path("opt/bin/portmap"), "that of the Node").unwrap();
+        let changes = machine.install_chained().unwrap();
+        let [bandwidth, loopback, portmap] = CHAINED.map(|name| machine.path("opt/bin").join(name));
+        assert_eq!(
+            changes[1..4],
+            [Change::Written(bandwidth.clone()), Change::Written(loopback.clone()), Change::Foreign(portmap.clone())]
+        );
+        assert_eq!((fs::read(&bandwidth).unwrap(), mode(&bandwidth)), (b"our bandwidth".to_vec(), 0o755));
+        assert_eq!(fs::read(&portmap).unwrap(), b"that of the Node");
+        assert_eq!(machine.install_chained().unwrap()[2], Change::Kept(loopback));
+
+        fs::remove_file(machine.path("image/loopback")).unwrap();
+        let error = machine.install_chained().unwrap_err().to_string();
+        assert!(error.contains("image/loopback: cannot read the plugin") && error.contains("--chained"), "{error}");
     }
 
     #[test]

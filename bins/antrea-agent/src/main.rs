@@ -19,6 +19,7 @@ mod desired;
 mod engine;
 mod host_reconciler;
 mod install_cni;
+mod kernel_module;
 mod rest;
 mod run;
 mod services;
@@ -75,6 +76,12 @@ struct InstallCni {
     /// Path of the program antrea-cni; by default in the directory of this program
     #[arg(long, value_name = "FILE")]
     plugin: Option<PathBuf>,
+    /// Directory with the plugins bandwidth, loopback and portmap, to install where the Node has none
+    #[arg(long, value_name = "DIR")]
+    chained: Option<PathBuf>,
+    /// Load the kernel module openvswitch, if the Node has it
+    #[arg(long)]
+    load_module: bool,
     /// CNI plugin directory of the container runtime
     #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
     bin_dir: PathBuf,
@@ -108,17 +115,23 @@ impl InstallCni {
         };
         let installation = Installation {
             plugin: &plugin,
+            chained: self.chained.as_deref(),
             bin_dir: &self.bin_dir,
             conf_dir: &self.conf_dir,
             socket: &config.cni_socket,
         };
+        let mut output = std::io::stdout();
         for change in installation.install()? {
             let (what, path) = match &change {
                 Change::Written(path) => ("written", path),
                 Change::Kept(path) => ("already there", path),
+                Change::Foreign(path) => ("left alone: the Node has its own", path),
                 Change::Removed(path) => ("removed", path),
             };
-            writeln!(std::io::stdout(), "{}: {what}", path.display())?;
+            writeln!(output, "{}: {what}", path.display())?;
+        }
+        if self.load_module {
+            writeln!(output, "{}", kernel_module::load(config.ovs_datapath_type))?;
         }
         Ok(())
     }

@@ -30,6 +30,7 @@ use crate::control_path;
 use crate::database::{self, BridgeError, Reconciler};
 use crate::engine::{Counters, Engine, Recorder, Rim};
 use crate::host_reconciler::{self, HostStatus};
+use crate::kernel_module;
 use crate::rest::Rest;
 use crate::services::{self, ServiceTasks};
 use crate::sources;
@@ -140,8 +141,12 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     let mtu = config.pod_mtu(transport.mtu, transport.address);
     info!(node = name, device = transport.device, mtu, "found the Node object and its transport interface");
 
+    let sysctls = config.host_proc_path_prefix.join("proc/sys");
+    if sysctls.is_dir() {
+        host::sysctl::use_directory(sysctls);
+    }
     let database = Arc::new(Database::connect(ovs::database::Config::new(config.ovs_run_dir.join("db.sock"))));
-    let datapath = config.ovs_datapath_type.unwrap_or_else(find_datapath);
+    let datapath = config.ovs_datapath_type.unwrap_or_else(kernel_module::detect);
     if datapath == Datapath::Netdev && config.has_tunnel() && config.tunnel_type == Tunnel::Stt {
         bail!(
             "tunnelType: stt needs the kernel datapath, and this Node has no openvswitch module; use geneve, vxlan or gre"
@@ -311,11 +316,6 @@ fn ranges(own: &Own) -> Result<Vec<Range>> {
                 .with_context(|| format!("Node {}: spec.podCIDRs", own.name))
         })
         .collect()
-}
-
-/// The kernel datapath, if its module is loaded.
-fn find_datapath() -> Datapath {
-    if std::path::Path::new("/sys/module/openvswitch").exists() { Datapath::System } else { Datapath::Netdev }
 }
 
 /// Waits for the initial sync, and logs the sources that are missing.

@@ -84,7 +84,7 @@ impl Transport {
         let annotated = client.annotate::<Node>(name, TRANSPORT_ADDRESSES, desired).await;
         annotated.context(
             "cannot publish the transport addresses of this Node as an annotation; \
-             deploy/kubernetes/transport-interface.yml grants the permission",
+             deploy/kubernetes/optional/transport-interface.yml grants the permission",
         )
     }
 }
