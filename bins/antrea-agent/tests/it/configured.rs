@@ -39,8 +39,12 @@ fn nodes_use_the_configured_transport_interface_and_publish_its_addresses() {
     // The ServiceAccount of antrea-agent.yml has no write permission.
     node.start_agent();
     node.wait_ended();
-    assert!(node.log().contains("deploy/kubernetes/transport-interface.yml grants the permission"), "{}", node.log());
-    make(&node.api, include_str!("../../../../deploy/kubernetes/transport-interface.yml"));
+    assert!(
+        node.log().contains("deploy/kubernetes/optional/transport-interface.yml grants the permission"),
+        "{}",
+        node.log()
+    );
+    make(&node.api, include_str!("../../../../deploy/kubernetes/optional/transport-interface.yml"));
 
     for key in ["transportInterface: eth1", "transportInterfaceCIDRs: [10.77.0.0/16]"] {
         node.configure(key);

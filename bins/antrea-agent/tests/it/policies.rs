@@ -14,7 +14,7 @@ use crate::controller::{Controller, allow, pod};
 use crate::fixture::{Node, PodNet, call, make, reaches};
 
 /// The additional permission to read Pods.
-const READ_PODS: &str = include_str!("../../../../deploy/kubernetes/read-pods.yml");
+const READ_PODS: &str = include_str!("../../../../deploy/kubernetes/optional/read-pods.yml");
 
 /// A Node of a cluster with a controller that does not listen yet.
 fn node(controller: &Controller) -> Node {
@@ -157,7 +157,7 @@ fn without_permission_to_read_pods_every_policy_that_may_select_a_new_pod_isolat
     let late = node.add("late");
     assert!(!pings(&client.netns, &late), "the policy may select it");
     assert!(reaches(&late.netns, client.v4), "no policy isolates it for egress");
-    let hint = "deploy/kubernetes/read-pods.yml";
+    let hint = "deploy/kubernetes/optional/read-pods.yml";
     node.wait_log(hint);
     let all = node.add("all");
     assert!(!pings(&client.netns, &all));

@@ -33,7 +33,7 @@ struct NodeSubnets {
 #[derive(Debug, thiserror::Error)]
 enum IpamError {
     #[error(
-        "cannot assign Pod subnets to Node {node}: {source}; the controller needs the role in deploy/kubernetes/node-ipam.yml"
+        "cannot assign Pod subnets to Node {node}: {source}; the controller needs the role in deploy/kubernetes/optional/node-ipam.yml"
     )]
     Assign { node: String, source: RequestError },
     #[error("cannot assign Pod subnets to Node {node}: {exhausted}; and cannot write an Event about it: {source}")]

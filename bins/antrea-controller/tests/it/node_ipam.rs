@@ -20,11 +20,11 @@ fn nodes_get_subnets_and_a_node_without_one_gets_an_event() {
         let is_logged = async || {
             let logs = [&replicas.0, &replicas.1].map(|replica| cluster.log(replica));
             logs.iter()
-                .any(|log| log.contains("the controller needs the role in deploy/kubernetes/node-ipam.yml"))
+                .any(|log| log.contains("the controller needs the role in deploy/kubernetes/optional/node-ipam.yml"))
                 .then_some(())
         };
         until("a log line about the missing role", is_logged).await;
-        cluster.apply(include_str!("../../../../deploy/kubernetes/node-ipam.yml"));
+        cluster.apply(include_str!("../../../../deploy/kubernetes/optional/node-ipam.yml"));
         let nodes: Api<Node> = Api::all(cluster.client.clone());
         let subnets = async |node: &str| nodes.get(node).await.unwrap().spec.unwrap_or_default().pod_cidrs;
         let first = until("subnets of n1", async || subnets("n1").await).await;
