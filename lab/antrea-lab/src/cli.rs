@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::state::Home;
-use crate::{check, commands, container, node, servers, supervisor};
+use crate::{check, commands, container, kubelet, node, servers, supervisor};
 
 /// The command line of `antrea-lab`.
 #[derive(Parser)]
@@ -92,6 +92,14 @@ enum Internal {
     },
     /// Run the connectivity probes that standard input lists
     Probe,
+    /// Run the built-in server of an image: the entry point of images for real kubelets
+    Image {
+        /// Name of the image
+        image: String,
+        /// Arguments of the container
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Wait for SIGTERM, as the pause container does
     Pause,
 }
@@ -165,6 +173,7 @@ fn internal(command: Internal) -> Result<ExitCode> {
             commands::say(serde_json::to_string(&outcomes)?);
             Ok(ExitCode::SUCCESS)
         }
+        Internal::Image { image, arguments } => Err(kubelet::image::execute(&image, &arguments)),
         Internal::Pause => block_on(servers::until_terminated(std::future::pending::<Result<()>>())).map(done),
     }
 }

@@ -4,7 +4,7 @@
 
 mod cni;
 mod container_env;
-mod image;
+pub(crate) mod image;
 mod lifecycle;
 mod pod;
 mod probes;

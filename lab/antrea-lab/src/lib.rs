@@ -12,6 +12,7 @@
 //! *Not here.* The network itself: `node::network` starts it, and nothing else in the lab depends on which one it is.
 
 mod accept;
+mod cgroups;
 mod check;
 mod cli;
 mod client;

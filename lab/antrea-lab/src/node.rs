@@ -5,13 +5,14 @@ pub(crate) mod init;
 mod kube_proxy;
 pub(crate) mod network;
 mod plans;
+mod real;
 mod switch;
 
 use anyhow::{Context, Result};
 use testkit::netns::sysctls;
 
 use crate::kubelet;
-use crate::plan::Network;
+use crate::plan::{Kubelet, Network};
 use crate::progress::{Progress, step};
 use crate::state::Home;
 
@@ -21,13 +22,22 @@ pub(crate) async fn run(home: Home, name: &str) -> Result<()> {
     if let Err(error) = &booted {
         Progress::Failed(format!("{error:#}")).print();
     }
-    booted?.run().await
+    match booted? {
+        Some(kubelet) => kubelet.run().await,
+        None => std::future::pending().await,
+    }
 }
 
-async fn boot(home: &Home, name: &str) -> Result<kubelet::Kubelet> {
+/// Starts the Node. Returns the kubelet of the lab, if that is the one to run.
+async fn boot(home: &Home, name: &str) -> Result<Option<kubelet::Kubelet>> {
     let plans = plans::listen().await?;
     let plan = plans.borrow().clone();
     let node = plan.node(name).with_context(|| format!("there is no Node {name}"))?;
+    if plan.kubelet == Kubelet::Real {
+        tokio::spawn(plans::follow(node.clone(), plan.clone(), plans));
+        real::boot(home, &plan, node).await?;
+        return Ok(None);
+    }
     sysctls(&[
         ("net.ipv4.ip_forward", "1"),
         ("net.ipv6.conf.all.forwarding", "1"),
@@ -47,5 +57,5 @@ async fn boot(home: &Home, name: &str) -> Result<kubelet::Kubelet> {
     kubelet.ready().await.context("the Kubernetes API")?;
     step(format!("{name}: ready, at {} and {}", node.ipv4, node.ipv6));
     Progress::Ready.print();
-    Ok(kubelet)
+    Ok(Some(kubelet))
 }

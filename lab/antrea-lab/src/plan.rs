@@ -4,6 +4,7 @@
 //! connection to the host or to other labs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
 
 use clap::ValueEnum;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -40,6 +41,16 @@ pub(crate) enum Kubernetes {
     Real,
 }
 
+/// The kubelet of the Nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kubelet {
+    /// The small kubelet of the lab, which runs commands instead of images
+    Lab,
+    /// kubelet, as `make kubernetes` builds it, with containerd and runc; antrea-rs is installed with its manifests
+    Real,
+}
+
 /// The network plugin of the Pods.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -48,6 +59,8 @@ pub(crate) enum Network {
     Antrea,
     /// Debian's `bridge` CNI plugin and static routes, without Services
     Bridge,
+    /// None: for a network that you install yourself; needs `--kubelet real`
+    None,
 }
 
 /// The implementation of Services.
@@ -69,12 +82,15 @@ pub(crate) struct Plan {
     pub(crate) mode: Mode,
     pub(crate) tunnel: Tunnel,
     pub(crate) kubernetes: Kubernetes,
+    pub(crate) kubelet: Kubelet,
     pub(crate) network: Network,
     pub(crate) services: Services,
     /// Number of antrea-controller replicas.
     pub(crate) controllers: u16,
     /// Whether agents record their events.
     pub(crate) record: bool,
+    /// Image archives that the containerd of every Node imports.
+    pub(crate) images: Vec<PathBuf>,
     pub(crate) nodes: Vec<Node>,
 }
 
@@ -146,8 +162,19 @@ impl Plan {
     ) -> Self {
         let nodes = (1..=nodes.min(MAX_NODES)).filter_map(Node::new).collect();
         let controllers = u16::from(network == Network::Antrea);
-        let services = Services::Antrea;
-        Self { name: name.to_owned(), mode, tunnel, kubernetes, network, services, controllers, record: false, nodes }
+        Self {
+            name: name.to_owned(),
+            mode,
+            tunnel,
+            kubernetes,
+            kubelet: Kubelet::Lab,
+            network,
+            services: Services::Antrea,
+            controllers,
+            record: false,
+            images: Vec::new(),
+            nodes,
+        }
     }
 
     /// The Node called `name`, if it exists.
@@ -175,9 +202,14 @@ impl Plan {
         self.network == Network::Bridge || self.mode == Mode::NoEncap
     }
 
+    /// Whether the lab runs agents and controllers as processes. With a real kubelet they are Pods.
+    pub(crate) fn runs_programs(&self) -> bool {
+        self.network == Network::Antrea && self.kubelet == Kubelet::Lab
+    }
+
     /// Whether Nodes run kube-proxy.
     pub(crate) fn has_kube_proxy(&self) -> bool {
-        self.network == Network::Antrea && self.services != Services::Antrea
+        self.network != Network::Bridge && self.services != Services::Antrea
     }
 
     /// Whether Nodes may use tunnels.

@@ -12,6 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::cgroups;
 use crate::plan::Plan;
 
 /// How long the kernel may take to end the processes of a Node.
@@ -66,6 +67,16 @@ impl Home {
     /// Directory of the programs that Nodes run.
     pub(crate) fn programs(&self) -> PathBuf {
         self.0.join("bin")
+    }
+
+    /// Directory of the image archives that Nodes import.
+    pub(crate) fn images(&self) -> PathBuf {
+        self.0.join("images")
+    }
+
+    /// The CA certificate of the Kubernetes API, for a Node.
+    pub(crate) fn ca(&self, node: &str) -> PathBuf {
+        self.node(node).join("ca.crt")
     }
 
     /// Unix socket on which the supervisor accepts requests.
@@ -152,6 +163,7 @@ impl Home {
     /// Removes the directory and remaining processes of a lab that is not alive. Returns whether there were any.
     pub(crate) fn remove(&self) -> Result<bool> {
         self.end_nodes();
+        cgroups::remove(self)?;
         match fs::remove_dir_all(&self.0) {
             Ok(()) => {
                 // The directory of all labs goes with the last one.

@@ -7,6 +7,7 @@ mod accounts;
 mod control_plane;
 mod controllers;
 mod forward;
+mod install;
 mod nodes;
 mod real;
 mod requests;
@@ -23,7 +24,7 @@ use testkit::process::kill_with_parent;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::plan::{self, Kubernetes, Plan};
+use crate::plan::{Kubelet, Kubernetes, Network, Plan};
 use crate::program::current_exe;
 use crate::progress::{Progress, step};
 use crate::state::{Home, Lab, start_time};
@@ -100,6 +101,9 @@ async fn run_lab(home: &Home, mut lab: Lab, processes: &mut BTreeMap<String, Chi
     let mut nodes = Nodes::new(home, &underlay, &control_plane, client.clone(), lab, processes);
     let up = async {
         nodes.start_all().await?;
+        if plan.kubelet == Kubelet::Real && plan.network == Network::Antrea {
+            install::install(&client, &plan).await.context("the installation of antrea-rs")?;
+        }
         crate::client::apply(&client, DNS, |_| true).await.context("the cluster's DNS")?;
         Requests::listen(home)
     };
@@ -139,25 +143,29 @@ impl Signals {
     }
 }
 
-/// Copies the programs that Nodes run into a directory that they see.
+/// Copies the programs that Nodes run, and their images, into directories that they see.
 fn install_programs(home: &Home, plan: &Plan) -> Result<()> {
-    if plan.network != plan::Network::Antrea {
-        return Ok(());
-    }
     let (from, to) = (current_exe()?, home.programs());
     fs::create_dir(&to)?;
+    let agent = plan.runs_programs().then_some(["antrea-agent", "antrea-cni"]);
     let controller = (plan.controllers > 0).then_some("antrea-controller");
-    for name in ["antrea-agent", "antrea-cni"].into_iter().chain(controller) {
+    for name in agent.into_iter().flatten().chain(controller) {
         let program = from.with_file_name(name);
         fs::copy(&program, to.join(name)).with_context(|| {
             format!("{} is missing: `cargo build -p {name}`, or use `--network bridge`", program.display())
         })?;
     }
-    if plan.has_kube_proxy() {
-        let name = "kube-proxy";
+    let kube_proxy = plan.has_kube_proxy().then_some("kube-proxy");
+    let kubelet = (plan.kubelet == Kubelet::Real).then_some("kubelet");
+    for name in kube_proxy.into_iter().chain(kubelet) {
         let program = testkit::kubernetes::program(name);
         fs::copy(&program, to.join(name))
             .with_context(|| format!("{} is missing: run `make kubernetes`", program.display()))?;
+    }
+    fs::create_dir(home.images())?;
+    for image in &plan.images {
+        let name = image.file_name().with_context(|| format!("{} is not a file", image.display()))?;
+        fs::copy(image, home.images().join(name)).with_context(|| format!("cannot copy {}", image.display()))?;
     }
     Ok(())
 }

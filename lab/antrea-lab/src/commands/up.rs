@@ -1,6 +1,9 @@
 //! `up`: starts a lab.
 
+mod planning;
+
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::Instant;
 
@@ -17,7 +20,7 @@ use types::network::{Mode, Tunnel};
 
 use super::{call, say};
 use crate::cli::LabName;
-use crate::plan::{self, Kubernetes, MAX_CONTROLLERS, MAX_NODES, Network, Plan, Services};
+use crate::plan::{self, Kubelet, Kubernetes, MAX_CONTROLLERS, MAX_NODES, Network, Plan, Services};
 use crate::program::current_exe;
 use crate::progress::Progress;
 use crate::state::Home;
@@ -39,6 +42,12 @@ pub(crate) struct Options {
     /// Implementation of the Kubernetes API
     #[arg(long, value_enum, default_value = "embedded")]
     kubernetes: Kubernetes,
+    /// Implementation of the kubelet; `real` needs `--kubernetes real`
+    #[arg(long, value_enum, default_value = "lab")]
+    kubelet: Kubelet,
+    /// Image archives for containerd, with `--kubelet real`; by default those that `make image` writes
+    #[arg(long, value_name = "FILE")]
+    image: Vec<PathBuf>,
     /// Network plugin of the Pods; by default `antrea` if its programs are in the directory of this one, else `bridge`
     #[arg(long, value_enum)]
     network: Option<Network>,
@@ -101,7 +110,7 @@ pub(crate) async fn run(options: Options) -> Result<ExitCode> {
     check_machine()?;
     let home = Home::of(&options.lab.name);
     make_room(&home, &options.lab.name)?;
-    let mut child = start(&options, &plan_of(&options)?)?;
+    let mut child = start(&options, &planning::plan_of(&options)?)?;
     let stdout = child.stdout.take().context("no standard output")?;
     let mut lines = BufReader::new(stdout).lines();
     let mut interrupts = signal(SignalKind::interrupt())?;
@@ -194,41 +203,6 @@ fn make_room(home: &Home, name: &str) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn plan_of(options: &Options) -> Result<Plan> {
-    let ours = || -> Result<bool> {
-        let here = current_exe()?;
-        Ok(["antrea-agent", "antrea-cni"].iter().all(|name| here.with_file_name(name).is_file()))
-    };
-    let network = match options.network {
-        Some(network) => network,
-        None if ours()? => Network::Antrea,
-        None => {
-            say("antrea-agent and antrea-cni are not in the directory of antrea-lab: using Debian's bridge plugin");
-            Network::Bridge
-        }
-    };
-    if network != Network::Antrea && options.services != Services::Antrea {
-        bail!("`--services` is about how antrea-agent and kube-proxy share Services: it needs `--network antrea`");
-    }
-    if network != Network::Antrea && options.record {
-        bail!("`--record` records the events of antrea-agent: it needs `--network antrea`");
-    }
-    let Options { lab, nodes, mode, tunnel, kubernetes, .. } = options;
-    let plan = Plan::new(&lab.name, *nodes, *mode, *tunnel, *kubernetes, network);
-    let controllers = match options.controllers {
-        _ if network != Network::Antrea => 0,
-        Some(controllers) => controllers,
-        None if current_exe()?.with_file_name("antrea-controller").is_file() => plan.controllers,
-        None => {
-            say(
-                "antrea-controller is not in the directory of antrea-lab: policies are not enforced (`cargo build -p antrea-controller`)",
-            );
-            0
-        }
-    };
-    Ok(Plan { controllers, services: options.services, record: options.record, ..plan })
 }
 
 fn start(options: &Options, plan: &Plan) -> Result<Child> {

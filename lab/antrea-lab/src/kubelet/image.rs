@@ -1,7 +1,22 @@
 //! The command of a container. No image is ever pulled: a command runs on the host's file system, and well-known images
 //! without a command are replaced by small servers of this program.
 
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
 use crate::mounts::PROGRAM;
+
+/// Replaces this process by the command of an image. Returns only if that fails.
+pub(crate) fn execute(image: &str, arguments: &[String]) -> anyhow::Error {
+    match command(image, &[], arguments) {
+        Ok(words) => match words.split_first() {
+            Some((program, arguments)) => anyhow::Error::new(Command::new(program).args(arguments).exec())
+                .context(format!("cannot run {program}")),
+            None => anyhow::anyhow!("the image {image} has no command"),
+        },
+        Err(why) => anyhow::anyhow!(why),
+    }
+}
 
 /// The command of an image, or an error that says what to do.
 pub(crate) fn command(image: &str, command: &[String], arguments: &[String]) -> Result<Vec<String>, String> {

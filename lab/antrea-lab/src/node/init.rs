@@ -3,7 +3,7 @@
 //! The root file system is an overlay on the host's, with the upper layer in memory, so a Node never changes files of the host.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -14,8 +14,9 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork, sethostname};
 
+use crate::cgroups;
 use crate::mounts::{PROGRAM, bind, enter, mount_at, overlay, private_mounts, program, read_only, replace};
-use crate::plan::Plan;
+use crate::plan::{Kubelet, Plan};
 use crate::state::Home;
 use testkit::process::kill_with_parent;
 
@@ -44,6 +45,9 @@ pub(crate) fn become_node(home: &Home, name: &str) -> Result<()> {
         }
         ForkResult::Child => {
             set_pdeathsig(Signal::SIGKILL)?;
+            if lab.plan.kubelet == Kubelet::Real {
+                cgroups::enter(home, name)?;
+            }
             build_root(home, name, &lab.plan).with_context(|| format!("cannot make the file system of {name}"))?;
             sethostname(name)?;
             let mut kubelet = Command::new(PROGRAM);
@@ -86,6 +90,9 @@ fn build_root(home: &Home, name: &str, plan: &Plan) -> Result<()> {
     let inside = |path: &str| root.join(path.trim_start_matches('/'));
     mount_at(Some("proc"), &inside("/proc"), Some("proc"), MsFlags::empty(), "")?;
     mount_at(Some("sysfs"), &inside("/sys"), Some("sysfs"), MsFlags::empty(), "")?;
+    if plan.kubelet == Kubelet::Real {
+        prepare_for_kubelet(&inside, &layers)?;
+    }
     bind(Path::new("/dev"), &inside("/dev"), MsFlags::MS_REC)?;
     for memory in ["/run", "/tmp"] {
         mount_at(Some("tmpfs"), &inside(memory), Some("tmpfs"), MsFlags::empty(), "mode=755")?;
@@ -103,7 +110,7 @@ fn build_root(home: &Home, name: &str, plan: &Plan) -> Result<()> {
         fs::create_dir_all(&directory)?;
     }
     // Files of other Nodes, and the credentials of the administrator, are not visible in this Node.
-    for of_lab in [home.node(name), home.programs()].iter().filter(|path| path.exists()) {
+    for of_lab in [home.node(name), home.programs(), home.images()].iter().filter(|path| path.exists()) {
         let seen = root.join(of_lab.strip_prefix("/").unwrap_or(of_lab));
         fs::create_dir_all(&seen)?;
         bind(of_lab, &seen, MsFlags::empty())?;
@@ -112,5 +119,37 @@ fn build_root(home: &Home, name: &str, plan: &Plan) -> Result<()> {
     fs::write(inside("/etc/hostname"), format!("{name}\n"))?;
     replace(&inside("/etc/resolv.conf"), "# Nodes of the lab have no DNS server.\n")?;
     replace(&inside(HOSTS), &hosts(plan))?;
-    enter(&root)
+    enter(&root)?;
+    if plan.kubelet == Kubelet::Real {
+        // Mounts of containers and namespaces of Pods are visible in containers that ask for it, as under systemd.
+        mount_at(None, Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_SHARED, "")?;
+    }
+    Ok(())
+}
+
+/// Directories in which containers have their file systems: an overlay cannot have its upper layer on the Node's overlay.
+const OF_CONTAINERS: [&str; 2] = ["/var/lib/containerd", "/var/lib/kubelet"];
+
+/// Kernel parameters that kubelet would set for the whole machine. It finds the values that it wants, and leaves them alone.
+const KUBELET_SYSCTLS: [(&str, &str); 6] = [
+    ("vm/overcommit_memory", "1"),
+    ("vm/panic_on_oom", "0"),
+    ("kernel/panic", "10"),
+    ("kernel/panic_on_oops", "1"),
+    ("kernel/keys/root_maxkeys", "1000000"),
+    ("kernel/keys/root_maxbytes", "25000000"),
+];
+
+fn prepare_for_kubelet(inside: &impl Fn(&str) -> PathBuf, layers: &Path) -> Result<()> {
+    bind(Path::new("/sys/fs/cgroup"), &inside("/sys/fs/cgroup"), MsFlags::MS_REC)?;
+    for directory in OF_CONTAINERS.map(inside) {
+        fs::create_dir_all(&directory)?;
+        mount_at(Some("tmpfs"), &directory, Some("tmpfs"), MsFlags::empty(), "mode=711")?;
+    }
+    for (name, value) in KUBELET_SYSCTLS {
+        let file = layers.join(name.replace('/', "."));
+        fs::write(&file, format!("{value}\n"))?;
+        bind(&file, &inside("/proc/sys").join(name), MsFlags::empty())?;
+    }
+    Ok(())
 }

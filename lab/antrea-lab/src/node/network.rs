@@ -46,6 +46,7 @@ pub(crate) async fn start(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
             if plan.has_kube_proxy() { kube_proxy::start(home, node) } else { Ok(()) }
         }
         Network::Bridge => bridge(plan, node),
+        Network::None => bail!("there is no network for the lab's kubelet"),
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::control_plane::{ControlPlane, write_private};
 use crate::node::daemon::Backoff;
-use crate::plan::{Kubernetes, Network, Node, Plan};
+use crate::plan::{Kubernetes, Node, Plan};
 use crate::state::Home;
 
 /// RBAC rules of kubelets, for the embedded API, which has no Node authorizer.
@@ -36,7 +36,7 @@ pub(crate) async fn create(client: &kube::Client, plan: &Plan) -> Result<()> {
     if plan.kubernetes == Kubernetes::Embedded {
         crate::client::apply(client, KUBELETS, |_| true).await.context("the kubelets' role")?;
     }
-    if plan.network == Network::Antrea {
+    if plan.runs_programs() {
         crate::client::apply(client, MANIFEST, |kind| KINDS.contains(&kind)).await.context("the agents' account")?;
     }
     if plan.has_kube_proxy() {
@@ -47,7 +47,7 @@ pub(crate) async fn create(client: &kube::Client, plan: &Plan) -> Result<()> {
 
 /// ServiceAccounts of the programs that each Node runs.
 fn accounts(plan: &Plan) -> impl Iterator<Item = &'static str> + use<> {
-    let agent = (plan.network == Network::Antrea).then_some(AGENT);
+    let agent = plan.runs_programs().then_some(AGENT);
     agent.into_iter().chain(plan.has_kube_proxy().then_some(KUBE_PROXY))
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use apiserver::{ApiServer, Options};
 use serde_json::json;
 
@@ -52,6 +52,14 @@ impl ControlPlane {
         match &self.server {
             Server::Embedded(server) => Ok(server.kubeconfig(&user, Some(group))?.replace(&self.url, &inside)),
             Server::Real(plane) => plane.kubeconfig_for(&user, Some(group), &inside),
+        }
+    }
+
+    /// The CA certificate of the real API server, in PEM: real kubelets verify the API server's requests with it.
+    pub(crate) fn ca(&self) -> Result<String> {
+        match &self.server {
+            Server::Embedded(_) => bail!("a real kubelet needs a real API server"),
+            Server::Real(plane) => plane.ca(),
         }
     }
 

@@ -6,9 +6,9 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
+use k8s_openapi::api::core::v1::{Node as NodeObject, NodeSpec, Pod};
 use kube::Api;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use testkit::Netns;
 use testkit::process::{kill_with_parent, log_tail};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -19,7 +19,7 @@ use super::accounts;
 use super::control_plane::ControlPlane;
 use super::requests::Request;
 use super::underlay::Underlay;
-use crate::plan::{Network, Node, Plan};
+use crate::plan::{Kubelet, Node, Plan};
 use crate::program::current_exe;
 use crate::progress::{Progress, step};
 use crate::request::Change;
@@ -50,7 +50,7 @@ impl<'a> Nodes<'a> {
     ) -> Self {
         let (sender, news) = mpsc::unbounded_channel();
         let plans = watch::Sender::new(lab.plan.clone());
-        if lab.plan.network == Network::Antrea {
+        if lab.plan.runs_programs() {
             tokio::spawn(accounts::renew(client.clone(), home.clone(), plans.subscribe()));
         }
         Self { home, underlay, control_plane, client, lab, plans, processes, sender, news }
@@ -181,6 +181,10 @@ impl<'a> Nodes<'a> {
         let directory = self.home.node(&node.name);
         fs::create_dir_all(&directory)?;
         accounts::write_credentials(&self.client, self.control_plane, self.home, &self.lab.plan, node).await?;
+        if self.lab.plan.kubelet == Kubelet::Real {
+            fs::write(self.home.ca(&node.name), self.control_plane.ca()?)?;
+            self.create_object(node).await.with_context(|| format!("the Node object {}", node.name))?;
+        }
         let log_path = directory.join("kubelet.log");
         let log = fs::File::create(&log_path)?;
         let mut command = netns.command(current_exe()?);
@@ -200,6 +204,17 @@ impl<'a> Nodes<'a> {
             let _ = sender.send((name, Progress::Failed(format!("its processes have ended: {}", log_tail(&log_path)))));
         });
         self.processes.insert(node.name.clone(), child);
+        Ok(())
+    }
+
+    /// Creates the Node object with the Pod CIDRs of the plan, which a real kubelet cannot set. It fills in the rest.
+    async fn create_object(&self, node: &Node) -> Result<()> {
+        let cidrs = node.pod_cidrs.map(|cidr| cidr.to_string());
+        let spec =
+            NodeSpec { pod_cidr: cidrs.first().cloned(), pod_cidrs: Some(cidrs.to_vec()), ..NodeSpec::default() };
+        let metadata = ObjectMeta { name: Some(node.name.clone()), ..ObjectMeta::default() };
+        let object = NodeObject { metadata, spec: Some(spec), status: None };
+        Api::all(self.client.clone()).create(&PostParams::default(), &object).await?;
         Ok(())
     }
 }

@@ -12,11 +12,13 @@ use crate::process::run;
 pub(super) const FRONT_PROXY: &str = "front-proxy";
 
 /// Client certificates: file name and subject. The API server takes `CN` for the user and `O` for the groups.
-const CLIENTS: [(&str, &str); 4] = [
+const CLIENTS: [(&str, &str); 5] = [
     ("admin", "/O=system:masters/CN=admin"),
     ("controller-manager", "/CN=system:kube-controller-manager"),
     ("scheduler", "/CN=system:kube-scheduler"),
     ("front-proxy", "/CN=front-proxy"),
+    // The API server towards kubelets, for logs and exec.
+    ("kubelet-client", "/O=system:masters/CN=kube-apiserver-kubelet-client"),
 ];
 const SERVER_NAMES: &str = "subjectAltName=IP:127.0.0.1,IP:10.96.0.1,DNS:localhost,DNS:kubernetes,\
                             DNS:kubernetes.default,DNS:kubernetes.default.svc";

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 /// The version that `e2e/kubernetes/go.mod` pins.
 const GO_MOD: &str = include_str!("../../../../e2e/kubernetes/go.mod");
 
-const BUILT: [&str; 6] =
-    ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl"];
+const BUILT: [&str; 7] =
+    ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl"];
 const INSTALLED: &str = "openssl";
 
-/// The path of one of the programs: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy or kubectl.
+/// The path of one of the programs: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy, kubelet or
+/// kubectl.
 pub fn program(name: &str) -> PathBuf {
     dir().join(name)
 }

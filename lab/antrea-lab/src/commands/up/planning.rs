@@ -1,0 +1,97 @@
+//! The plan of a lab from the options of `up`. Options that contradict each other are errors.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+use super::{Options, say};
+use crate::plan::{Kubelet, Kubernetes, Network, Plan, Services};
+use crate::program::current_exe;
+
+/// Archives that `make image` writes, and the directory of them beside that of this program.
+const IMAGES: (&str, [&str; 2]) = ("image", ["antrea-rs.tar", "lab.tar"]);
+
+/// The plan of a new lab.
+pub(super) fn plan_of(options: &Options) -> Result<Plan> {
+    let network = network(options)?;
+    contradiction(options, network)?;
+    let Options { lab, nodes, mode, tunnel, kubernetes, kubelet, services, record, .. } = options;
+    let plan = Plan { kubelet: *kubelet, ..Plan::new(&lab.name, *nodes, *mode, *tunnel, *kubernetes, network) };
+    let controllers = controllers(options, &plan)?;
+    let images = if *kubelet == Kubelet::Real { images(options)? } else { Vec::new() };
+    Ok(Plan { controllers, images, services: *services, record: *record, ..plan })
+}
+
+fn network(options: &Options) -> Result<Network> {
+    let programs = || -> Result<bool> {
+        let here = current_exe()?;
+        Ok(["antrea-agent", "antrea-cni"].iter().all(|name| here.with_file_name(name).is_file()))
+    };
+    match options.network {
+        Some(network) => Ok(network),
+        None if options.kubelet == Kubelet::Real || programs()? => Ok(Network::Antrea),
+        None => {
+            say("antrea-agent and antrea-cni are not in the directory of antrea-lab: using Debian's bridge plugin");
+            Ok(Network::Bridge)
+        }
+    }
+}
+
+fn contradiction(options: &Options, network: Network) -> Result<()> {
+    let antrea = network == Network::Antrea;
+    match options.kubelet {
+        Kubelet::Real if options.kubernetes != Kubernetes::Real => bail!("`--kubelet real` needs `--kubernetes real`"),
+        Kubelet::Real if network == Network::Bridge => bail!("`--network bridge` needs `--kubelet lab`"),
+        Kubelet::Real if options.record => {
+            bail!(
+                "`--record` needs `--kubelet lab`: in a cluster, set eventRecording.enable in the ConfigMap antrea-config"
+            )
+        }
+        Kubelet::Real if options.controllers.is_some() => {
+            bail!("`--controllers` needs `--kubelet lab`: in a cluster, scale the Deployment antrea-controller")
+        }
+        Kubelet::Lab if !options.image.is_empty() => {
+            bail!("`--image` needs `--kubelet real`: the lab's kubelet has no images")
+        }
+        Kubelet::Lab if network == Network::None => bail!("`--network none` needs `--kubelet real`"),
+        Kubelet::Lab if !antrea && options.services != Services::Antrea => {
+            bail!("`--services` is about how antrea-agent and kube-proxy share Services: it needs `--network antrea`")
+        }
+        Kubelet::Lab if !antrea && options.record => {
+            bail!("`--record` records the events of antrea-agent: it needs `--network antrea`")
+        }
+        Kubelet::Lab | Kubelet::Real => Ok(()),
+    }
+}
+
+fn controllers(options: &Options, plan: &Plan) -> Result<u16> {
+    match options.controllers {
+        _ if !plan.runs_programs() => Ok(0),
+        Some(controllers) => Ok(controllers),
+        None if current_exe()?.with_file_name("antrea-controller").is_file() => Ok(plan.controllers),
+        None => {
+            say(
+                "antrea-controller is not in the directory of antrea-lab: policies are not enforced (`cargo build -p antrea-controller`)",
+            );
+            Ok(0)
+        }
+    }
+}
+
+fn images(options: &Options) -> Result<Vec<PathBuf>> {
+    let images = if options.image.is_empty() {
+        let program = current_exe()?;
+        // target/debug/antrea-lab
+        let target =
+            program.parent().and_then(|directory| directory.parent()).context("antrea-lab is in no directory")?;
+        IMAGES.1.map(|name| target.join(IMAGES.0).join(name)).to_vec()
+    } else {
+        options.image.clone()
+    };
+    let absolute = |image: PathBuf| {
+        image
+            .canonicalize()
+            .with_context(|| format!("{}: run `make image`, or name archives with --image", image.display()))
+    };
+    images.into_iter().map(absolute).collect()
+}
