@@ -24,6 +24,7 @@ mod run;
 mod services;
 mod sources;
 mod transport;
+mod tunnels;
 
 use std::io::Write;
 use std::path::PathBuf;
