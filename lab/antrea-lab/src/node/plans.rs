@@ -9,7 +9,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
 use super::daemon::Backoff;
-use super::{init, network, switch};
+use super::{init, network};
 use crate::mounts::replace;
 use crate::plan::{Network, Node, Plan};
 
@@ -55,5 +55,5 @@ fn apply(node: &Node, old: &Plan, new: &Plan) -> Result<()> {
     if new.network == Network::Bridge {
         network::routes(node, old, new)?;
     }
-    if new.tunnels() { switch::add_neighbors(new, node) } else { Ok(()) }
+    Ok(())
 }
