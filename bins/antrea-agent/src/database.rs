@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use node::database::{BridgePorts, BridgeSpec, Change, Desired, Ports, Reconciled, Subject, UnassignedPort};
+use node::database::{
+    BridgePorts, BridgeSpec, Change, Desired, Ports, Reconciled, Subject, TRANSPORT_BRIDGE, UnassignedPort,
+};
 use node::{Event, PortEvent, Source};
 use ovs::database::{Changes, Database, TransactError};
 use ovsdb::replica::Replica;
@@ -43,10 +45,20 @@ pub(crate) enum BridgeError {
     Timeout { bridge: String },
 }
 
+/// The bridge of another program that a device is a port of. Waits until OVSDB is initialised.
+pub(crate) async fn foreign_bridge(database: &Database, device: &str) -> Result<Option<String>, BridgeError> {
+    let timeout = || BridgeError::Timeout { bridge: TRANSPORT_BRIDGE.to_owned() };
+    let replica = database.wait_for(is_initialised).await.ok_or_else(timeout)?;
+    Ok(node::database::bridge_of(&replica, device)?)
+}
+
+fn is_initialised(replica: &Replica) -> bool {
+    replica.open_vswitch().is_ok_and(|root| root.is_some())
+}
+
 /// Writes the difference to OVSDB, and waits until ovs-vswitchd has assigned the ports.
 pub(crate) async fn set_up(spec: &BridgeSpec, database: &Database) -> Result<BridgePorts, BridgeError> {
     let timeout = || BridgeError::Timeout { bridge: spec.bridge.clone() };
-    let is_initialised = |replica: &Replica| replica.open_vswitch().is_ok_and(|root| root.is_some());
     let replica = database.wait_for(is_initialised).await.ok_or_else(timeout)?;
     for change in Desired::bridge(spec.clone()).changes(&replica, &mut Reconciled::default())? {
         let refused = |source| BridgeError::Transact { bridge: spec.bridge.clone(), source };

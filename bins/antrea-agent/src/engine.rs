@@ -47,6 +47,7 @@ enum Command {
 pub(crate) struct Progress {
     pub(crate) host_version: u64,
     pub(crate) database_version: u64,
+    pub(crate) tunnel_version: u64,
     /// Every source has finished its initial sync, and the switch has been listed: Pods can be attached.
     pub(crate) ready: bool,
     /// No veth is being deleted, and no address is being released.
@@ -284,6 +285,7 @@ impl Task {
         let progress = Progress {
             host_version: brain.host_version(),
             database_version: brain.database_version(),
+            tunnel_version: brain.tunnel_version(),
             ready: brain.is_ready(),
             idle: brain.is_idle(),
             services: brain.service_versions(),

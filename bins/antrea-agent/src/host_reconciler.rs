@@ -6,7 +6,7 @@ use host::{Kernel, diff};
 use reconcile::{Pass, Settings, Status, Target};
 use tokio::sync::watch;
 use tokio::task::JoinError;
-use tracing::warn;
+use tracing::{info, warn};
 use types::host::{Desired, Op};
 
 use crate::desired::DesiredPart;
@@ -27,9 +27,9 @@ pub(crate) struct HostStatus {
     pub(crate) repaired: u64,
 }
 
-/// Reconciles the host network until the agent stops.
-pub(crate) async fn run(engine: Engine, gateway: String, status: watch::Sender<HostStatus>) {
-    let watch = host::watch::Watch::open([gateway])
+/// Reconciles the host network until the agent stops. `devices` are those that it configures.
+pub(crate) async fn run(engine: Engine, devices: Vec<String>, status: watch::Sender<HostStatus>) {
+    let watch = host::watch::Watch::open(devices)
         .map_err(|error| warn!(%error, "cannot watch the kernel; the host network is checked once a minute"))
         .ok();
     // Stale state is swept only after every source has finished its initial sync.
@@ -76,6 +76,12 @@ impl Target for HostNetwork {
             Ok(applied) => {
                 self.kernel = Some(applied.kernel);
                 self.has_firewall |= applied.has_firewall;
+                for device in applied.changed.iter().filter_map(unmerged) {
+                    info!(
+                        device,
+                        "turned off GRO of the transport interface: Open vSwitch drops merged tunnel packets"
+                    );
+                }
                 let failures =
                     applied.failures.into_iter().map(|failure| HostProblem::Apply(Box::new(failure))).collect();
                 Pass { changes: applied.changed, failures, ..Pass::default() }
@@ -99,6 +105,14 @@ impl Target for HostNetwork {
             failure: status.failure.clone(),
             repaired: status.drift_repaired,
         });
+    }
+}
+
+/// The device whose GRO a change turns off.
+fn unmerged(op: &Op) -> Option<&str> {
+    match op {
+        Op::StopMerging(device) => Some(device),
+        _ => None,
     }
 }
 

@@ -25,6 +25,7 @@ mod run;
 mod services;
 mod sources;
 mod transport;
+mod tunnels;
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -18,6 +18,7 @@ use crate::conntrack::guard::{Table as ConnectionTable, Tables};
 use crate::engine::{Counters, Engine};
 use crate::host_reconciler::HostStatus;
 use crate::run::WATCH_DURATION;
+use crate::tunnels::TunnelStatus;
 
 /// Not ready after this time without an answer of the Kubernetes API: a watch is renewed after half of it.
 const API_TIMEOUT: Duration = WATCH_DURATION.saturating_mul(2);
@@ -35,6 +36,8 @@ enum NotReady {
     InitialSync(String),
     #[error("host network (routes, sysctls, nftables): {0}")]
     Host(String),
+    #[error("tunnels: {0}")]
+    Tunnels(String),
     #[error("the Kubernetes API has not answered for {0} s")]
     KubernetesApi(u64),
 }
@@ -47,6 +50,8 @@ pub(crate) struct Rest {
     pub(crate) has_metrics: bool,
     pub(crate) counters: Arc<Counters>,
     pub(crate) host_status: watch::Receiver<HostStatus>,
+    /// The tunnels of the userspace datapath.
+    pub(crate) tunnel_status: watch::Receiver<TunnelStatus>,
     /// The connection tables of this Node.
     pub(crate) tracked: watch::Receiver<Tables>,
     /// The reconciler of OVSDB.
@@ -62,7 +67,10 @@ impl Answers for Rest {
             "/healthz" | "/livez" => Answer::health(self.engine.liveness()),
             "/readyz" => Answer::health(self.readiness().await),
             "/metrics" if self.has_metrics => Answer::metrics(self.metrics().await),
-            "/v1/agentinfo" => self.view(agent_info).await,
+            "/v1/agentinfo" => {
+                let unreachable = self.tunnel_status.borrow().failure.clone();
+                self.view(|brain| agent_info(brain, unreachable)).await
+            }
             "/v1/networkpolicies" => self.view(network_policies).await,
             "/v1/podinterfaces" => self.view(pod_interfaces).await,
             "/v1/ovsflows" => self.view(flows).await,
@@ -91,7 +99,23 @@ impl Rest {
             return Err(NotReady::InitialSync(unsynced.join(", ")));
         }
         switch.map_err(NotReady::Switch)?;
+        self.tunnel_readiness().await?;
         self.host_readiness()
+    }
+
+    /// Tunnels work, if this Node has any: the transport bridge has had its flows since the agent started.
+    async fn tunnel_readiness(&self) -> Result<(), NotReady> {
+        let own = |brain: &Brain| (brain.own().tunnel_problem.clone(), brain.own().transport_bridge.is_some());
+        let (problem, has_bridge) = self.engine.read(own).await;
+        if let Some(problem) = problem {
+            return Err(NotReady::Tunnels(problem));
+        }
+        let status = self.tunnel_status.borrow();
+        if has_bridge && !status.is_up {
+            let failure = status.failure.as_deref().unwrap_or("not applied yet");
+            return Err(NotReady::Tunnels(failure.to_owned()));
+        }
+        Ok(())
     }
 
     /// The host network was applied since the agent started, the last attempt did not fail, and the Kubernetes API answers.
@@ -193,10 +217,11 @@ impl Counters {
     }
 }
 
-fn agent_info(brain: &Brain) -> Value {
+/// `unreachable` says why Pods of another Node cannot be reached.
+fn agent_info(brain: &Brain, unreachable: Option<String>) -> Value {
     let own = brain.own();
     let subnets: Vec<String> = own.families().map(|address| address.pod_cidr.to_string()).collect();
-    let problems: Vec<String> = brain.problems().iter().map(ToString::to_string).collect();
+    let problems: Vec<String> = brain.problems().iter().map(ToString::to_string).chain(unreachable).collect();
     let peers = brain.peers().iter().map(|(name, peer)| {
         let cidrs: Vec<String> = peer.peers.iter().map(|peer| peer.pod_cidr.to_string()).collect();
         json!({"name": name, "addresses": peer.addresses, "podCIDRs": cidrs})

@@ -8,11 +8,12 @@ use anyhow::{Context, Result, bail};
 use host::ipam::{Pool, Range};
 use ipnet::IpNet;
 use k8s::{Client, Timeouts, WatchEvent, WatchFilter};
-use node::database::{BridgePorts, BridgeSpec, TunnelPort};
+use node::database::{BridgePorts, BridgeSpec, TRANSPORT_BRIDGE, TransportSpec, TunnelPort};
 use node::recording::{self, Header};
 use node::{Brain, ControlPath, Own, local_addresses, node_addresses};
 use ovs::database::Database;
 use ovs::switch::Switch;
+use pipeline::TransportBridge;
 use pipeline::model::{Features, Gateway};
 use telemetry::daemon::stop_signal;
 use tokio::sync::watch;
@@ -35,6 +36,7 @@ use crate::rest::Rest;
 use crate::services::{self, ServiceTasks};
 use crate::sources;
 use crate::transport::Transport;
+use crate::tunnels::{self, TunnelStatus};
 
 /// Log what the agent waits for after this time.
 const WARN_AFTER: Duration = Duration::from_secs(5);
@@ -107,6 +109,7 @@ async fn run_until_stopped(config: &Config, name: &str) -> Result<()> {
         tokio::select! {
             () = stop => {}
             error = opened => outcome = Err(error),
+            error = started.transport.changed(config, &started.engine) => outcome = Err(error),
             ended = started.bridge => outcome = Err(ended.map_or_else(Into::into, Into::into)),
         }
     };
@@ -124,6 +127,7 @@ struct Started {
     cni: Cni,
     engine: Engine,
     host_status: watch::Receiver<HostStatus>,
+    transport: Transport,
     /// Ends when the bridge was deleted and created again, or cannot be repaired.
     bridge: JoinHandle<BridgeError>,
 }
@@ -152,6 +156,15 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
             "tunnelType: stt needs the kernel datapath, and this Node has no openvswitch module; use geneve, vxlan or gre"
         );
     }
+    let is_in_userspace = datapath == Datapath::Netdev && config.has_tunnel();
+    let tunnel_problem = match is_in_userspace {
+        true => {
+            let bridge = waiting_for("Open vSwitch", database::foreign_bridge(&database, &transport.device)).await?;
+            transport.tunnel_problem(bridge.as_deref())
+        }
+        false => None,
+    };
+    let uplink = transport.device.clone();
     let spec = BridgeSpec {
         bridge: config.ovs_bridge.clone(),
         datapath: datapath.ovs_type().to_owned(),
@@ -161,14 +174,25 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
             kind: config.tunnel_type.ovs_type().to_owned(),
             port: config.tunnel_port,
             checksum: config.tunnel_csum,
-            local: transport.tunnel_source(),
+            // In userspace the routes of ovs-vswitchd determine it, and with it they would have to be the kernel's.
+            local: transport.tunnel_source().filter(|_| !is_in_userspace),
         }),
+        transport: (is_in_userspace && tunnel_problem.is_none()).then_some(TransportSpec { uplink }),
     };
     let bridge_ports = waiting_for("Open vSwitch", database::set_up(&spec, &database)).await?;
     info!(bridge = spec.bridge, datapath = spec.datapath, gateway = bridge_ports.gateway.0, "bridge is set up");
 
-    let facts =
-        Facts { name, node: &node, addresses, transport: &transport, mtu, datapath, bridge_ports, control_path };
+    let facts = Facts {
+        name,
+        node: &node,
+        addresses,
+        transport: &transport,
+        mtu,
+        datapath,
+        bridge_ports,
+        control_path,
+        tunnel_problem,
+    };
     let own = Arc::new(own(config, facts)?);
     own.check()?;
     let pool = Pool::open(&config.ipam_dir, ranges(&own)?)?;
@@ -201,7 +225,14 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     let tasks = ServiceTasks { config, own: &own, switch, inbox, host_status: host_status.clone() };
     services::start(&engine, tasks);
     let last_answer = sources::follow(&client, &engine);
-    tokio::spawn(host_reconciler::run(engine.clone(), config.host_gateway.clone(), status));
+    let mut devices = vec![config.host_gateway.clone()];
+    let (tunnel_changes, tunnel_status) = watch::channel(TunnelStatus::default());
+    if own.transport_bridge.is_some() {
+        devices.extend([TRANSPORT_BRIDGE.to_owned(), transport.device.clone()]);
+        let (engine, run_dir, device) = (engine.clone(), config.ovs_run_dir.clone(), transport.device.clone());
+        tokio::spawn(async move { tunnels::run(engine, run_dir, &device, tunnel_changes).await });
+    }
+    tokio::spawn(host_reconciler::run(engine.clone(), devices, status));
     let (tables, tracked) = watch::channel(guard::Tables::default());
     tokio::spawn(guard::run(engine.clone(), conntrack, Arc::clone(&own), tables));
 
@@ -213,6 +244,7 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
         has_metrics: config.enable_prometheus_metrics,
         counters,
         host_status: host_status.clone(),
+        tunnel_status,
         last_answer,
         tracked,
         database_status,
@@ -222,7 +254,7 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     let listener = api::cni::Listener::bind(&config.cni_socket)?;
     let reconciler =
         Reconciler { spec, database, engine: engine.clone(), ports: bridge_ports, status: database_changes };
-    Ok(Started { listener, cni, engine, host_status, bridge: tokio::spawn(reconciler.run()) })
+    Ok(Started { listener, cni, engine, host_status, transport, bridge: tokio::spawn(reconciler.run()) })
 }
 
 /// Waits until Pods can be attached, and then accepts CNI calls.
@@ -270,10 +302,11 @@ struct Facts<'a> {
     datapath: Datapath,
     bridge_ports: BridgePorts,
     control_path: ControlPath,
+    tunnel_problem: Option<String>,
 }
 
 fn own(config: &Config, facts: Facts<'_>) -> Result<Own> {
-    let Facts { name, node, addresses, transport, mtu, datapath, bridge_ports, control_path } = facts;
+    let Facts { name, node, addresses, transport, mtu, datapath, bridge_ports, control_path, tunnel_problem } = facts;
     // Without ::1: IPv6 has no route_localnet, so the kernel does not reply from it on another device.
     let candidates = node_addresses(node).into_iter().chain([IpAddr::V4(Ipv4Addr::LOCALHOST)]);
     let allowed = |ip: &IpAddr| {
@@ -305,7 +338,14 @@ fn own(config: &Config, facts: Facts<'_>) -> Result<Own> {
             .collect(),
         serving: config.antrea_proxy.serving(),
         control_path,
+        transport_bridge: transport_bridge(config, transport, &bridge_ports),
+        tunnel_problem,
     })
+}
+
+fn transport_bridge(config: &Config, transport: &Transport, ports: &BridgePorts) -> Option<TransportBridge> {
+    let (Some(uplink), IpAddr::V4(address)) = (ports.uplink, transport.address) else { return None };
+    Some(TransportBridge { uplink, address, tunnel: config.tunnel_packets() })
 }
 
 /// The address ranges for Pods.

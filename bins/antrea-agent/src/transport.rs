@@ -1,15 +1,25 @@
 //! The transport interface to other Nodes, the encapsulation, and the MTU that remains for Pods.
 
+use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use host::uplink::{self, Uplink};
 use ipnet::IpNet;
 use k8s::Client;
 use node::node_addresses;
+use tokio::time::Instant;
+use tracing::warn;
+use types::backoff::Backoff;
+use types::network::TunnelPackets;
 use types::node::{Node, TRANSPORT_ADDRESSES};
 
 use crate::config::Config;
+use crate::engine::Engine;
+
+/// How long to wait for the end of a reconfiguration, at first and at most.
+const SETTLE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// The interface for traffic between Nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,6 +32,8 @@ pub(crate) struct Transport {
     pub(crate) address: IpAddr,
     /// All addresses of the Node on the interface, starting with `address`.
     addresses: Vec<IpAddr>,
+    /// Why the userspace datapath cannot send and receive tunnel packets by itself on the interface.
+    unusable: Option<String>,
     /// Whether the interface is configured: then its addresses differ from `status.addresses`, and are published in an annotation.
     is_configured: bool,
 }
@@ -63,14 +75,61 @@ impl Transport {
         subnets.sort();
         subnets.dedup();
         let addresses = found.iter().map(|uplink| uplink.address.addr()).collect();
+        let unusable = unusable(nearest);
         let Uplink { device, mtu, address, .. } = nearest.clone();
-        Ok(Self { device, mtu, subnets, address: address.addr(), addresses, is_configured })
+        Ok(Self { device, mtu, subnets, address: address.addr(), addresses, unusable, is_configured })
+    }
+
+    /// Why there can be no tunnels without the kernel datapath, and what to do about it. `bridge` is a bridge in Open vSwitch that
+    /// the interface is already a port of.
+    pub(crate) fn tunnel_problem(&self, bridge: Option<&str>) -> Option<String> {
+        let on_bridge = |bridge: &str| format!("is a port of bridge {bridge} in Open vSwitch");
+        let why = self.unusable.clone().or_else(|| bridge.map(on_bridge))?;
+        let device = &self.device;
+        Some(format!(
+            "transport interface {device} {why}, so Open vSwitch cannot send and receive tunnel packets on it without its kernel \
+             module: load the openvswitch module, set trafficEncapMode: noEncap, or choose another transportInterface"
+        ))
     }
 
     /// Outer source address of tunnel packets. `None` in dual-stack networks, where it depends on the peer's family.
     pub(crate) fn tunnel_source(&self) -> Option<IpAddr> {
         let same_family = self.addresses.iter().all(|ip| ip.is_ipv4() == self.address.is_ipv4());
         same_family.then_some(self.address)
+    }
+
+    /// Waits until the interface or its addresses differ from those that the agent has started with, which it cannot follow
+    /// while it runs.
+    pub(crate) async fn changed(&self, config: &Config, engine: &Engine) -> Error {
+        let mut watch = match host::watch::Watch::open([self.device.clone()]) {
+            Ok(watch) => watch,
+            Err(error) => {
+                warn!(%error, "cannot watch the kernel; after a change of the transport interface, restart the agent");
+                return std::future::pending().await;
+            }
+        };
+        while watch.changed().await.is_ok() {
+            let mut backoff = Backoff::new(SETTLE.0, SETTLE.1);
+            loop {
+                tokio::time::sleep_until(Instant::now() + backoff.next_delay()).await;
+                let node = engine.read(|brain| brain.own_node().cloned()).await;
+                let now = node.as_ref().map(|node| Self::find(config, node)).transpose();
+                match now {
+                    Ok(Some(now)) if now != *self => {
+                        let change = format!("from {self} to {now}");
+                        return anyhow!(
+                            "transport interface: changed {change}; the agent exits in order to start again"
+                        );
+                    }
+                    // Before the initial sync, the Node object is unknown.
+                    Ok(_) => break,
+                    Err(error) if backoff.is_news() => warn!(%error, "waiting for the transport interface"),
+                    Err(_) => {}
+                }
+            }
+        }
+        warn!("lost the watch of the kernel; after a change of the transport interface, restart the agent");
+        std::future::pending().await
     }
 
     /// Publishes the transport addresses in an annotation of the Node, or removes the annotation.
@@ -89,7 +148,37 @@ impl Transport {
     }
 }
 
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, address, mtu, .. } = self;
+        write!(f, "{device} with address {address} and MTU {mtu}")
+    }
+}
+
+/// Kinds of virtual devices on which packet sockets do not see what arrives for the Node, or cannot send as the Node. A tap
+/// device may be a port of Open vSwitch itself.
+const UNUSABLE_KINDS: [&str; 5] = ["bridge", "bond", "team", "tun", "openvswitch"];
+
+fn unusable(uplink: &Uplink) -> Option<String> {
+    let kind = uplink.kind.as_deref().filter(|kind| UNUSABLE_KINDS.contains(kind));
+    if let Some(kind) = kind {
+        return Some(format!("is a device of type {kind}"));
+    }
+    if !uplink.is_ethernet {
+        return Some("is not an Ethernet device".to_owned());
+    }
+    if uplink.mac.is_none_or(|mac| mac == types::Mac([0; 6])) {
+        return Some("has no MAC".to_owned());
+    }
+    uplink.address.addr().is_ipv6().then(|| format!("has the IPv6 address {}", uplink.address.addr()))
+}
+
 impl Config {
+    /// What the packets of the tunnel look like, if Open vSwitch implements it in userspace.
+    pub(crate) fn tunnel_packets(&self) -> TunnelPackets {
+        self.tunnel_udp_port().map_or(TunnelPackets::Gre, TunnelPackets::Udp)
+    }
+
     /// Whether packets to some Nodes are encapsulated.
     pub(crate) fn has_tunnel(&self) -> bool {
         self.traffic_encap_mode.has_tunnel()
@@ -135,7 +224,8 @@ mod tests {
         let source = |addresses: &[IpAddr]| {
             let (address, addresses) = (addresses[0], addresses.to_vec());
             let device = "eth0".to_owned();
-            Transport { device, mtu: 1500, subnets: Vec::new(), address, addresses, is_configured: false }
+            let subnets = Vec::new();
+            Transport { device, mtu: 1500, subnets, address, addresses, unusable: None, is_configured: false }
                 .tunnel_source()
         };
         assert_eq!(source(&[v4]), Some(v4));

@@ -27,10 +27,11 @@ pub fn diff(desired: &Desired, observed: &Observed, sweep: bool) -> Vec<Op> {
 
     let mut ops = Vec::new();
     if let Some(firewall) = desired.firewall.as_ref().filter(|_| !observed.firewall_intact) {
-        ops.push(Op::ReplaceFirewall(firewall.clone()));
+        ops.push(Op::ReplaceFirewall(Box::new(firewall.clone())));
     }
     ops.extend(sysctls(desired, observed).map(|(key, value)| Op::SetSysctl(key, value)));
     ops.extend(links(desired, observed).map(|(device, link)| Op::SetLink(device, link)));
+    ops.extend(desired.unmerged.intersection(&observed.merging).cloned().map(Op::StopMerging));
     ops.extend(stale.iter().cloned().cloned().map(Op::RemoveAddress));
     let missing = |address: &&Address| !observed.addresses.contains(*address) || disturbed.contains(&*address.device);
     let addresses = desired.addresses.iter().filter(|address| there(&address.device));

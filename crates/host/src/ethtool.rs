@@ -13,8 +13,10 @@ const OFFLOADS: [(&str, u32, u32); 6] = [
     ("sg", 0x19, 0x18),
     ("tso", 0x1f, 0x1e),
     ("gso", 0x24, 0x23),
-    ("gro", 0x2c, 0x2b),
+    ("gro", SET_GRO, GET_GRO),
 ];
+const SET_GRO: u32 = 0x2c;
+const GET_GRO: u32 = 0x2b;
 const SIOCETHTOOL: c_ulong = 0x8946;
 
 /// `struct ethtool_value` of the kernel.
@@ -58,14 +60,30 @@ impl Offloads {
     pub(crate) fn on(&self, device: &str) -> Result<Vec<&'static str>, Errno> {
         let mut on = Vec::new();
         for (name, _, get) in OFFLOADS {
-            let mut value = Value { command: get, data: 0 };
-            match self.ioctl(device, &mut value) {
-                Ok(()) if value.data != 0 => on.push(name),
-                Ok(()) | Err(Errno::EOPNOTSUPP) => {}
-                Err(errno) => return Err(errno),
+            if self.is_on(device, get)? {
+                on.push(name);
             }
         }
         Ok(on)
+    }
+
+    /// Whether the device merges received packets (GRO).
+    pub(crate) fn is_merging(&self, device: &str) -> Result<bool, Errno> {
+        self.is_on(device, GET_GRO)
+    }
+
+    /// Turns off GRO.
+    pub(crate) fn stop_merging(&self, device: &str) -> Result<(), Errno> {
+        self.ioctl(device, &mut Value { command: SET_GRO, data: 0 })
+    }
+
+    fn is_on(&self, device: &str, get: u32) -> Result<bool, Errno> {
+        let mut value = Value { command: get, data: 0 };
+        match self.ioctl(device, &mut value) {
+            Ok(()) => Ok(value.data != 0),
+            Err(Errno::EOPNOTSUPP) => Ok(false),
+            Err(errno) => Err(errno),
+        }
     }
 
     fn ioctl(&self, device: &str, value: &mut Value) -> Result<(), Errno> {

@@ -7,6 +7,7 @@ use nix::errno::Errno;
 use types::host::{Address, Desired, Firewall, Link, Neighbour, Observed, Op, ROUTE_PROTOCOL, Route};
 
 use crate::error::Error;
+use crate::ethtool::Offloads;
 use crate::netlink::route::Hop;
 use crate::netlink::{Netlink, Refusal, Request, address, link, neighbour, route, rule};
 use crate::nft::Ruleset;
@@ -61,6 +62,7 @@ impl Kernel {
             let named = neighbours.into_iter().map(|(ip, mac)| Neighbour { device: name.clone(), ip, mac });
             observed.neighbours.extend(named);
         }
+        observed.merging = merging(&desired.unmerged)?;
         observed.routes = self.routes()?;
         observed.rules = rule::list(&mut self.netlink)
             .map_err(Error::refused("cannot list policy routing rules"))?
@@ -94,6 +96,10 @@ impl Kernel {
             Op::SetLink(device, settings) => {
                 index(self, device)?;
                 (link::set(device, settings), &[])
+            }
+            Op::StopMerging(device) => {
+                let stopped = Offloads::open().and_then(|offloads| offloads.stop_merging(device));
+                return stopped.map_err(Error::errno(doing));
             }
             Op::SetSysctl(key, value) => return sysctl::set(key, value),
             Op::AddAddress(want) => (address::add(index(self, &want.device)?, want.net), &[Errno::EEXIST]),
@@ -199,6 +205,23 @@ impl Kernel {
     }
 }
 
+/// Those of these devices that merge received packets. A missing device does not.
+fn merging(devices: &BTreeSet<String>) -> Result<BTreeSet<String>, Error> {
+    if devices.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let offloads = Offloads::open().map_err(Error::errno("cannot open a socket for ethtool requests"))?;
+    let mut merging = BTreeSet::new();
+    for device in devices {
+        match offloads.is_merging(device) {
+            Ok(true) => _ = merging.insert(device.clone()),
+            Ok(false) | Err(Errno::ENODEV) => {}
+            Err(errno) => return Err(Error::errno(format!("cannot read the offloads of device {device}"))(errno)),
+        }
+    }
+    Ok(merging)
+}
+
 fn hop(route: &Route, index: u32) -> Hop {
     Hop {
         destination: route.destination.trunc(),
@@ -220,6 +243,7 @@ fn named(hop: Hop, device: String) -> Route {
 fn describe(op: &Op) -> String {
     match op {
         Op::SetLink(device, _) => format!("cannot configure device {device}"),
+        Op::StopMerging(device) => format!("cannot turn off GRO of device {device}"),
         Op::SetSysctl(key, _) => format!("cannot set sysctl {key}"),
         Op::AddAddress(Address { device, net }) => format!("cannot add address {net} to {device}"),
         Op::RemoveAddress(Address { device, net }) => format!("cannot remove address {net} from {device}"),

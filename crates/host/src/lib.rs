@@ -2,7 +2,8 @@
 //!
 //! *Role.* [`Kernel`] reads and changes the kernel's state; [`diff()`] computes the necessary changes; [`watch`] reports changes
 //! by other programs. [`pod`] attaches a Pod's veth, [`ipam`] allocates its addresses, [`nft`] renders our nftables rules,
-//! [`conntrack`] deletes connections, [`uplink`] finds the device with a Node's address, [`netns`] runs code in other namespaces.
+//! [`conntrack`] deletes connections, [`uplink`] finds the device with a Node's address, [`next_hop`] the way to other Nodes, [`netns`]
+//! runs code in other namespaces.
 //!
 //! *Invariants.* Foreign objects (see [`types::host`]) are never changed: an error names the object in the way. Every change is
 //! idempotent. A Pod's veth is attached completely or not at all. No shared thread ever leaves its namespace. An error names
@@ -14,6 +15,7 @@ pub mod conntrack;
 pub mod diff;
 pub mod ipam;
 pub mod netns;
+pub mod next_hop;
 pub mod nft;
 pub mod pod;
 pub mod sysctl;

@@ -53,6 +53,9 @@ pub fn replace(firewall: &Firewall) -> Result<(), Error> {
     if !firewall.guard.routed.is_empty() {
         valid_name(&firewall.guard.transport)?;
     }
+    if let Some(tunnel) = &firewall.switch_tunnel {
+        valid_name(&tunnel.device)?;
+    }
     let doing = "cannot replace nftables rules";
     let output = nft(&["--file", "-"], &script(firewall), doing)?;
     match output.status.success() {

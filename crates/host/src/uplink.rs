@@ -20,6 +20,10 @@ pub struct Uplink {
     pub mtu: u32,
     /// MAC of the device, if it has one.
     pub mac: Option<Mac>,
+    /// The kind of a virtual device, such as `bridge`.
+    pub kind: Option<String>,
+    /// Whether its frames are those of Ethernet.
+    pub is_ethernet: bool,
 }
 
 /// Finds the device with the address `node`, in the namespace of the calling thread.
@@ -42,6 +46,8 @@ pub fn list(wanted: impl Fn(IpNet) -> bool) -> Result<Vec<Uplink>, Error> {
             address: assigned.net,
             mtu: link.mtu,
             mac: link.mac,
+            kind: link.kind,
+            is_ethernet: link.is_ethernet,
         }));
     }
     Ok(found)

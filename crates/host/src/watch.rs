@@ -37,7 +37,7 @@ const ALL: [Change; 6] =
 /// The groups of `NETLINK_ROUTE` for links, neighbours, addresses, routes and rules.
 const ROUTE_GROUPS: [u32; 8] = [1, 3, 5, 7, 8, 9, 11, 19];
 /// Lengths of the headers before the attributes: `ifinfomsg` and `ndmsg`.
-const LINK_HEADER: usize = 16;
+pub(crate) const LINK_HEADER: usize = 16;
 const NEIGHBOUR_HEADER: usize = 12;
 /// The attribute with the protocol number of a neighbour.
 const NDA_PROTOCOL: u16 = 12;
@@ -132,13 +132,13 @@ fn device_index(message: Message<'_>) -> Option<u32> {
 
 /// A socket subscribed to notification groups.
 #[derive(Debug)]
-struct Listener {
+pub(crate) struct Listener {
     socket: AsyncFd<Socket>,
     buffer: Vec<u8>,
 }
 
 impl Listener {
-    fn open(protocol: isize, groups: &[u32]) -> io::Result<Self> {
+    pub(crate) fn open(protocol: isize, groups: &[u32]) -> io::Result<Self> {
         let mut socket = Socket::new(protocol)?;
         socket.bind_auto()?;
         socket.set_non_blocking(true)?;
@@ -154,7 +154,10 @@ impl Listener {
     }
 
     /// Waits for messages, and reads all of them. If the socket's buffer has overflowed, anything may have changed.
-    async fn receive(&mut self, mut read: impl FnMut(Message<'_>) -> Option<Change>) -> io::Result<BTreeSet<Change>> {
+    pub(crate) async fn receive(
+        &mut self,
+        mut read: impl FnMut(Message<'_>) -> Option<Change>,
+    ) -> io::Result<BTreeSet<Change>> {
         let mut ready = self.socket.readable().await?;
         let mut changes = BTreeSet::new();
         loop {

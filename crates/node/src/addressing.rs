@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use pipeline::TransportBridge;
 use pipeline::model::{Address, Datapath, Families, Features, Gateway, Mode, Node};
 use serde::{Deserialize, Serialize};
 use types::InvalidField;
@@ -48,6 +49,12 @@ pub struct Own {
     pub serving: proxy::Serving,
     /// How this Node reaches the Kubernetes API and antrea-controller.
     pub control_path: ControlPath,
+    /// The bridge with the transport device, if tunnels end in the userspace datapath.
+    #[serde(default)]
+    pub transport_bridge: Option<TransportBridge>,
+    /// Why there is no transport bridge although tunnels need one.
+    #[serde(default)]
+    pub tunnel_problem: Option<String>,
 }
 
 impl Own {

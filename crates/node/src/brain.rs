@@ -30,6 +30,7 @@ use crate::owner::{Owner, ServiceKey};
 use crate::peers::{ControlEndpoints, PeerNode, Survey, survey};
 use crate::policies::Policies;
 use crate::services::{Catalogue, Connections, RenderContext, Versions};
+use crate::tunnels::Tunnels;
 use crate::underlay::Underlay;
 pub use checkpoint::Resume;
 use convergence::Convergence;
@@ -54,6 +55,8 @@ pub enum Problem {
     Group(ObjectName, GroupId),
     /// More rules than the switch has conjunction numbers.
     Rules(Exhausted),
+    /// Tunnels cannot work on this Node.
+    Tunnels(String),
 }
 
 impl fmt::Display for Problem {
@@ -78,6 +81,7 @@ impl fmt::Display for Problem {
                 )
             }
             Problem::Rules(exhausted) => write!(f, "NetworkPolicies: {exhausted}"),
+            Problem::Tunnels(why) => write!(f, "Pods of other Nodes are unreachable: {why}"),
         }
     }
 }
@@ -107,6 +111,8 @@ pub struct Brain {
     switch: State<Owner>,
     /// Increases with every change of the host's desired state.
     host_version: u64,
+    /// Increases with every change of the tunnels to other Nodes.
+    tunnel_version: u64,
     convergence: Convergence,
     controller: ControllerLink,
     attachments: Attachments,
@@ -141,6 +147,7 @@ impl Brain {
             services: Catalogue::default(),
             switch,
             host_version: 1,
+            tunnel_version: 1,
             convergence: Convergence::default(),
             controller,
             attachments: Attachments::default(),
@@ -212,6 +219,16 @@ impl Brain {
         self.host_version + self.services.versions().frontends
     }
 
+    /// The tunnels to other Nodes, if they end in the userspace datapath.
+    pub fn tunnels(&self) -> Option<Tunnels> {
+        Tunnels::new(&self.own, &self.peers, self.synced.contains(&Source::Nodes))
+    }
+
+    /// Increases whenever [`Brain::tunnels`] may have changed.
+    pub fn tunnel_version(&self) -> u64 {
+        self.tunnel_version
+    }
+
     /// Increase whenever the results for Services may have changed.
     pub fn service_versions(&self) -> Versions {
         self.services.versions()
@@ -229,7 +246,7 @@ impl Brain {
 
     /// Whether this Node is being drained, so that load balancers should send it no new connections.
     pub fn is_leaving(&self) -> bool {
-        self.nodes.get(&self.own.name).is_some_and(|node| node.metadata.deletion_timestamp.is_some())
+        self.own_node().is_some_and(|node| node.metadata.deletion_timestamp.is_some())
     }
 
     /// Whether every source has finished its initial sync, so that stale state may be removed.
@@ -247,6 +264,11 @@ impl Brain {
         self.interfaces.values()
     }
 
+    /// The object of this Node, once it is known.
+    pub fn own_node(&self) -> Option<&Node> {
+        self.nodes.get(&self.own.name)
+    }
+
     /// The other Nodes by name.
     pub fn peers(&self) -> &BTreeMap<String, PeerNode> {
         &self.peers
@@ -255,9 +277,11 @@ impl Brain {
     /// All current problems, sorted by kind.
     pub fn problems(&self) -> Vec<Problem> {
         let nodes = self.node_problems.iter().cloned().map(Problem::Field);
-        let own = self.nodes.get(&self.own.name).and_then(|node| self.own_problem(node));
+        let own = self.own_node().and_then(|node| self.own_problem(node));
         let services = self.services.problems().cloned();
+        let tunnels = self.own.tunnel_problem.iter().cloned().map(Problem::Tunnels);
         own.into_iter()
+            .chain(tunnels)
             .chain(nodes)
             .chain(services)
             .chain(self.address_problems())
@@ -332,6 +356,7 @@ impl Brain {
         }
         if source == Source::Nodes {
             self.find_peers();
+            self.tunnel_version += 1;
         }
         if source.needed_for_services() {
             self.render_services(self.services.names());
@@ -383,6 +408,9 @@ impl Brain {
             self.switch.set_flows(&Owner::Peer(name.clone()), peer.flows(&self.pipeline));
         }
         self.node_problems = problems;
+        if self.peers != found {
+            self.tunnel_version += 1;
+        }
         if self.peers != found || self.underlay != underlay {
             self.peers = found;
             let before = std::mem::replace(&mut self.underlay, underlay);
@@ -475,7 +503,7 @@ impl Brain {
 
     /// The zone of this Node, if it has one.
     fn zone(&self) -> Option<String> {
-        self.nodes.get(&self.own.name)?.metadata.labels.get(ZONE_LABEL).cloned()
+        self.own_node()?.metadata.labels.get(ZONE_LABEL).cloned()
     }
 
     fn render_services(&mut self, services: impl IntoIterator<Item = ObjectName>) {

@@ -1,4 +1,4 @@
-//! The desired state of OVSDB: the bridge with its gateway and tunnel, and the ports of Pods.
+//! The desired state of OVSDB: the bridge with its gateway and tunnel, the ports of Pods, and the transport bridge.
 //!
 //! OVSDB is where a Node remembers its Pods: a restarted agent learns them from `external_ids`, with Antrea's keys.
 
@@ -6,11 +6,13 @@ mod bridge;
 mod diff;
 mod pod_port;
 mod ports;
+mod transport;
 
 pub use bridge::{BridgePorts, BridgeSpec, MAX_CLIENTS, TUNNEL, TunnelPort, UnassignedPort};
 pub use diff::{Change, Reconciled, Subject};
 pub use pod_port::{InvalidPort, PodPort};
 pub use ports::Ports;
+pub use transport::{TRANSPORT_BRIDGE, TransportSpec, bridge_of};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,20 +1,24 @@
 //! Desired state of the host's kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 use pipeline::model::{Datapath, Mode, PeerPath};
 use proxy::FrontendKind;
-use types::host::{self, Desired, Firewall, Guard, Link, Neighbour, NodePort, Route, Virtual};
+use types::host::{self, Desired, Firewall, Guard, Link, Neighbour, NodePort, Route, SwitchTunnel, Virtual};
 use types::{Mac, ObjectName};
 
 use crate::addressing::Own;
+use crate::database::TRANSPORT_BRIDGE;
 use crate::peers::PeerNode;
 use crate::underlay::{Role, Underlay};
 
 /// Mark on the host's own packets, where the datapath sees marks.
 const HOST_MARK: u32 = 0x1;
+
+/// Open vSwitch decapsulates packets only on a bridge that has an address, whichever that is.
+const LOCAL_ADDRESS: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 251);
 
 /// Which inputs are complete enough to be applied.
 pub(crate) struct Known {
@@ -42,6 +46,13 @@ pub(crate) fn desired<'a>(
         desired.clear = underlay.addresses().collect();
     }
     desired.links.insert(gateway.to_owned(), Link { up: true, ..Link::default() });
+    if own.transport_bridge.is_some() {
+        let device = TRANSPORT_BRIDGE.to_owned();
+        desired.links.insert(device.clone(), Link { up: true, ..Link::default() });
+        desired.addresses.insert(host::Address { device, net: IpAddr::from(LOCAL_ADDRESS).into() });
+        // A packet that was merged from several is longer than the MTU, and the switch drops it.
+        desired.unmerged.insert(own.transport_device.clone());
+    }
     for address in own.families() {
         let net = with_prefix(address.gateway, address.pod_cidr);
         desired.addresses.insert(host::Address { device: gateway.to_owned(), net });
@@ -197,6 +208,9 @@ fn firewall(
         node_ports,
         virtual_service,
         tunnel_ports: own.tunnel_port.into_iter().collect(),
+        switch_tunnel: own
+            .transport_bridge
+            .map(|bridge| SwitchTunnel { device: own.transport_device.clone(), packets: bridge.tunnel }),
         host_mark: (own.datapath == Datapath::System).then_some(HOST_MARK),
         policy_only: None,
         guard: guard(own, peers, underlay),

@@ -2,7 +2,7 @@
 //!
 //! *Role.* [`Brain::step`] takes [`Event`]s and keeps three descriptions of desired state up to date: flows and groups of the bridge
 //! ([`Brain::flows`], [`Brain::bundle`]), the host's addresses, routes, neighbours and firewall ([`Brain::host`]), and the bridge with
-//! its ports in OVSDB ([`Brain::database`]). It emits requests to the rim ([`Effect`]), which answers them by events, and says when it
+//! its ports in OVSDB ([`Brain::database`]); where tunnels end in userspace, also the transport bridge ([`Brain::tunnels`]). It emits requests to the rim ([`Effect`]), which answers them by events, and says when it
 //! wants to be woken up ([`Brain::wake_at`]). A [`recording`] of the events can be replayed.
 //!
 //! *Invariants.* Equal events at equal times give equal results. The descriptions depend on the current inputs, not on the order of
@@ -29,6 +29,7 @@ mod policies;
 pub mod recording;
 mod refusal;
 mod services;
+mod tunnels;
 mod underlay;
 
 pub use addressing::{Own, local_addresses, node_addresses, pod_cidrs, reserved, transport_addresses};
@@ -45,4 +46,5 @@ pub use peers::{ControlEndpoints, PeerNode, Survey, survey};
 pub use policies::RuleName;
 pub use refusal::{NotNow, Refusals, refusal};
 pub use services::{Connections, Versions};
+pub use tunnels::{PathChange, TunnelPath, Tunnels, path_changes};
 pub use underlay::ControlPath;

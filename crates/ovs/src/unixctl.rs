@@ -3,6 +3,7 @@
 mod conntrack;
 mod coverage;
 mod fields;
+mod tunnel;
 
 use std::io;
 use std::net::IpAddr;
@@ -19,6 +20,7 @@ use tokio::net::UnixStream;
 
 pub use self::conntrack::{ConntrackEntry, ConntrackMatch, ConntrackProtocol, ConntrackTuple, Layer4};
 pub use self::coverage::{Counter, Coverage};
+pub use self::tunnel::TunnelRoute;
 
 /// How much is read at once.
 const CHUNK: usize = 64 << 10;

@@ -14,8 +14,8 @@ use crate::model::{Mac, Peer, PeerPath};
 use crate::priority;
 use crate::tables::Table;
 
-const REQUEST: u8 = 1;
-const REPLY: u8 = 2;
+pub(crate) const REQUEST: u8 = 1;
+pub(crate) const REPLY: u8 = 2;
 /// ICMPv6 types of neighbour discovery.
 pub(crate) const SOLICITATION: u8 = 135;
 pub(crate) const ADVERTISEMENT: u8 = 136;

@@ -26,11 +26,13 @@ mod ports;
 mod priority;
 mod service;
 mod spoof;
+mod transport;
 mod tunnel;
 mod windows;
 
 pub use family::DNAT_ZONES;
 pub use service::USERDATA_NO_ENDPOINT;
+pub use transport::TransportBridge;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -204,3 +204,11 @@ pub(crate) mod l2_forwarding_out {
     pub(crate) const HAIRPIN: u16 = 210;
     pub(crate) const OUTPUT: u16 = 200;
 }
+
+/// On the transport bridge.
+pub(crate) mod transport {
+    /// Packets of the switch itself: above those from the wire, which have the same input port.
+    pub(crate) const FROM_SWITCH: u16 = 100;
+    /// Packets for the switch.
+    pub(crate) const TO_SWITCH: u16 = 90;
+}

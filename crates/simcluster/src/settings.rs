@@ -169,6 +169,8 @@ impl NodeSettings {
             service_cidrs: self.service_cidrs.clone().unwrap_or_else(default_services),
             serving: proxy::Serving::default(),
             control_path: node::ControlPath::default(),
+            transport_bridge: None,
+            tunnel_problem: None,
         })
     }
 }

@@ -8,7 +8,7 @@
 mod firewall;
 mod pod_link;
 
-pub use firewall::{Firewall, Guard, NodePort, PolicyOnly, Virtual};
+pub use firewall::{Firewall, Guard, NodePort, PolicyOnly, SwitchTunnel, Virtual};
 pub use pod_link::{PodLink, PodRoute};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -125,6 +125,8 @@ pub struct Desired {
     pub neighbours: BTreeSet<Neighbour>,
     /// Our policy routing rules.
     pub rules: BTreeSet<RoutingRule>,
+    /// Devices of others that must not merge received packets (GRO): the userspace datapath drops what exceeds the MTU.
+    pub unmerged: BTreeSet<String>,
     /// Sysctls: a path below `/proc/sys` such as `net/ipv4/conf/antrea-gw0/arp_announce`, and its value.
     pub sysctls: BTreeMap<String, String>,
     /// Our nftables rules; `None` until they are known: the installed ones stay until then.
@@ -144,6 +146,8 @@ pub struct Observed {
     pub neighbours: BTreeSet<Neighbour>,
     /// The policy routing rules with our protocol number.
     pub rules: BTreeSet<RoutingRule>,
+    /// The devices of [`Desired::unmerged`] that merge received packets.
+    pub merging: BTreeSet<String>,
     /// The sysctls in [`Desired`] that the kernel has.
     pub sysctls: BTreeMap<String, String>,
     /// The installed nftables rules equal the desired ones.
@@ -157,6 +161,8 @@ pub enum Op {
     SetLink(String, Link),
     /// Writes a sysctl: its path below `/proc/sys`, and its value.
     SetSysctl(String, String),
+    /// Turns off the merging of received packets (GRO) of a device.
+    StopMerging(String),
     /// Adds an address to a device.
     AddAddress(Address),
     /// Removes an address from a device.
@@ -174,5 +180,5 @@ pub enum Op {
     /// Removes a policy routing rule.
     RemoveRule(RoutingRule),
     /// Replaces all our nftables rules.
-    ReplaceFirewall(Firewall),
+    ReplaceFirewall(Box<Firewall>),
 }

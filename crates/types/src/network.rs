@@ -97,3 +97,13 @@ impl Tunnel {
         }
     }
 }
+
+/// What the packets of a tunnel look like outside.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TunnelPackets {
+    /// UDP with this destination port.
+    Udp(u16),
+    /// GRE, which has no ports.
+    Gre,
+}

@@ -211,11 +211,6 @@ impl Plan {
     pub(crate) fn has_kube_proxy(&self) -> bool {
         self.network != Network::Bridge && self.services != Services::Antrea
     }
-
-    /// Whether Nodes may use tunnels.
-    pub(crate) fn tunnels(&self) -> bool {
-        self.mode.has_tunnel()
-    }
 }
 
 impl Node {

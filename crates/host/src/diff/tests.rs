@@ -34,6 +34,7 @@ fn settled(desired: &Desired) -> Observed {
         routes: desired.routes.clone(),
         neighbours: desired.neighbours.clone(),
         rules: desired.rules.clone(),
+        merging: std::collections::BTreeSet::new(),
         sysctls: desired.sysctls.clone(),
         firewall_intact: true,
     }
@@ -52,7 +53,7 @@ fn changes_are_ordered_by_dependency() {
     let observed = Observed { links: [(GATEWAY.to_owned(), link)].into(), ..Observed::default() };
     let expected = [
         // A guard is installed before the path that it protects.
-        Op::ReplaceFirewall(desired.firewall.clone().unwrap()),
+        Op::ReplaceFirewall(Box::new(desired.firewall.clone().unwrap())),
         Op::SetSysctl("net/ipv4/conf/antrea-gw0/arp_announce".into(), "1".into()),
         Op::SetLink(GATEWAY.into(), Link { up: true, mtu: Some(1450), mac: None }),
         Op::AddAddress(address("10.10.0.1/24")),

@@ -67,6 +67,10 @@ fn address(index: u32, net: IpNet) -> AddressMessage {
     message.header.family = family(net.addr());
     message.header.prefix_len = net.prefix_len();
     message.header.index = index;
+    if matches!(net, IpNet::V4(net) if net.addr().is_link_local()) {
+        // The kernel must not choose it as a source for packets to others.
+        message.header.scope = AddressScope::Host;
+    }
     message.attributes = vec![AddressAttribute::Local(net.addr()), AddressAttribute::Address(net.addr())];
     message
 }

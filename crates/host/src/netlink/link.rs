@@ -6,7 +6,7 @@ use libc::{NLM_F_CREATE, NLM_F_EXCL, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK, RTM_
 use netlink_packet_core::Parseable;
 use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkFlags,
-    LinkInfo, LinkMessage,
+    LinkInfo, LinkLayerType, LinkMessage,
 };
 use types::Mac;
 use types::host::{Link, POD_GROUP};
@@ -23,6 +23,10 @@ pub(crate) struct Device {
     pub(crate) mac: Option<Mac>,
     /// Index of the veth peer, if it is a veth.
     pub(crate) peer: Option<u32>,
+    /// The kind of a virtual device, such as `bridge`.
+    pub(crate) kind: Option<String>,
+    /// Whether its frames are those of Ethernet; loopback devices and tunnels have others.
+    pub(crate) is_ethernet: bool,
     group: u32,
 }
 
@@ -36,6 +40,8 @@ impl Device {
             mtu: 0,
             mac: None,
             peer: None,
+            kind: None,
+            is_ethernet: message.header.link_layer_type == LinkLayerType::Ether,
             group: 0,
         };
         for attribute in message.attributes {
@@ -45,6 +51,7 @@ impl Device {
                 LinkAttribute::Address(bytes) => device.mac = bytes.try_into().ok().map(Mac),
                 LinkAttribute::Link(index) => device.peer = Some(index),
                 LinkAttribute::Group(group) => device.group = group,
+                LinkAttribute::LinkInfo(info) => device.kind = info.iter().find_map(kind),
                 _ => {}
             }
         }
@@ -54,6 +61,13 @@ impl Device {
     /// Whether it is the host end of a Pod's veth.
     pub(crate) fn is_pod_veth(&self) -> bool {
         self.group == POD_GROUP && self.peer.is_some()
+    }
+}
+
+fn kind(info: &LinkInfo) -> Option<String> {
+    match info {
+        LinkInfo::Kind(kind) => Some(kind.to_string()),
+        _ => None,
     }
 }
 

@@ -1,10 +1,12 @@
-//! Netlink requests for permanent neighbours.
+//! Netlink requests for neighbours.
 
 use std::net::IpAddr;
 
 use libc::{NLM_F_CREATE, NLM_F_REPLACE, RTM_DELNEIGH, RTM_GETNEIGH, RTM_NEWNEIGH};
 use netlink_packet_core::Parseable;
-use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
 use netlink_packet_route::route::RouteProtocol;
 use types::Mac;
 use types::host::ROUTE_PROTOCOL;
@@ -12,17 +14,56 @@ use types::host::ROUTE_PROTOCOL;
 use super::address::family;
 use super::{Netlink, Refusal, Request};
 
+/// A neighbour on the link of a device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Known {
+    index: u32,
+    pub(crate) ip: IpAddr,
+    /// Missing until it is resolved, and after that has failed.
+    pub(crate) mac: Option<Mac>,
+    state: NeighbourState,
+}
+
+impl Known {
+    /// A neighbour from a message about one.
+    pub(crate) fn read(body: &[u8]) -> Option<Self> {
+        let message = NeighbourMessage::parse(body).ok()?;
+        Some(Self {
+            index: message.header.ifindex,
+            ip: message.attributes.iter().find_map(ip)?,
+            mac: message.attributes.iter().find_map(mac),
+            state: message.header.state,
+        })
+    }
+
+    /// Whether the kernel has confirmed it a short time ago, is doing so, or never has to.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        use NeighbourState::{Delay, Incomplete, Noarp, Permanent, Probe, Reachable};
+        matches!(self.state, Delay | Incomplete | Noarp | Permanent | Probe | Reachable)
+    }
+}
+
 /// The permanent neighbours on a device.
 pub(crate) fn list(netlink: &mut Netlink, index: u32) -> Result<Vec<(IpAddr, Mac)>, Refusal> {
+    let all = list_all(netlink, index)?.into_iter();
+    let permanent = all.filter(|neighbour| neighbour.state == NeighbourState::Permanent);
+    Ok(permanent.filter_map(|neighbour| Some((neighbour.ip, neighbour.mac?))).collect())
+}
+
+/// All neighbours on a device.
+pub(crate) fn list_all(netlink: &mut Netlink, index: u32) -> Result<Vec<Known>, Refusal> {
     let mut message = NeighbourMessage::default();
     message.attributes = vec![NeighbourAttribute::IfIndex(index)];
     netlink.dump(&Request::new(RTM_GETNEIGH, 0, &message), |message| {
-        let message = NeighbourMessage::parse(message.body).ok()?;
-        let ours = message.header.ifindex == index && message.header.state == NeighbourState::Permanent;
-        let ip = message.attributes.iter().find_map(ip)?;
-        let mac = message.attributes.iter().find_map(mac)?;
-        ours.then_some((ip, mac))
+        Known::read(message.body).filter(|neighbour| neighbour.index == index)
     })
+}
+
+/// Makes the kernel resolve or confirm a neighbour, as a packet to it would.
+pub(crate) fn confirm(index: u32, ip: IpAddr) -> Request {
+    let mut message = neighbour(index, ip);
+    message.header.flags = NeighbourFlags::Use;
+    Request::new(RTM_NEWNEIGH, NLM_F_CREATE, &message)
 }
 
 /// Adds a permanent neighbour, or replaces its MAC.

@@ -127,6 +127,22 @@ pub(crate) fn list_table(netlink: &mut Netlink, table: u32, like: IpAddr) -> Res
     dump(netlink, &message)
 }
 
+/// The route of packets from one of this Node's addresses; `None` if there is none.
+pub(crate) fn lookup(netlink: &mut Netlink, source: IpAddr, destination: IpAddr) -> Result<Option<Hop>, Refusal> {
+    let mut message = blank(destination);
+    let length = IpNet::from(destination).prefix_len();
+    (message.header.source_prefix_length, message.header.destination_prefix_length) = (length, length);
+    message.attributes = vec![RouteAttribute::Destination(destination.into()), RouteAttribute::Source(source.into())];
+    let found = netlink.get(&Request::new(RTM_GETROUTE, 0, &message), |message| Some(Hop::read(message.body)));
+    match found {
+        Ok(hop) => Ok(hop.flatten()),
+        Err(Refusal { errno: Errno::ENETUNREACH | Errno::EHOSTUNREACH | Errno::EACCES | Errno::EINVAL, .. }) => {
+            Ok(None)
+        }
+        Err(refusal) => Err(refusal),
+    }
+}
+
 fn dump(netlink: &mut Netlink, like: &RouteMessage) -> Result<Vec<Hop>, Refusal> {
     match netlink.dump(&Request::new(RTM_GETROUTE, 0, like), |message| Hop::read(message.body)) {
         // A table that never had a route does not exist.

@@ -6,8 +6,9 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use types::Mac;
-use types::host::{FIREWALL_TABLE, Firewall, Guard, NodePort, PolicyOnly};
+use types::host::{FIREWALL_TABLE, Firewall, Guard, NodePort, PolicyOnly, SwitchTunnel};
 use types::meta::Protocol;
+use types::network::TunnelPackets;
 
 /// The script that replaces the contents of our table.
 pub fn script(firewall: &Firewall) -> String {
@@ -92,6 +93,14 @@ impl Script {
                 let devices = format!("{{ \"lo\", \"{gateway}\", \"{transport}\" }}");
                 arriving.push(format!("iifname != {devices} {ip} saddr @{set} drop"));
             }
+        }
+        if let Some(SwitchTunnel { device, packets }) = &firewall.switch_tunnel {
+            // The kernel would answer that the port is unreachable.
+            let packets = match packets {
+                TunnelPackets::Udp(port) => format!("udp dport {port}"),
+                TunnelPackets::Gre => format!("meta l4proto {}", Guard::GRE),
+            };
+            arriving.push(format!("iifname \"{device}\" {packets} fib daddr type local drop"));
         }
         if !ports.is_empty() {
             let ports = ports.join(", ");

@@ -25,6 +25,7 @@ pub(crate) fn firewall() -> Firewall {
         node_ports: ["192.0.2.1", "127.0.0.1", "2001:db8::1"].map(|ip| node_port(ip, 30001)).into(),
         virtual_service: Virtual { v4: "169.254.0.253".parse().ok(), v6: "fc01::aabb:ccdd".parse().ok() },
         tunnel_ports: [6081, 4789].into(),
+        switch_tunnel: Some(SwitchTunnel { device: "uplink".into(), packets: TunnelPackets::Udp(6081) }),
         host_mark: Some(1),
         policy_only: None,
         guard: Guard {
@@ -67,7 +68,7 @@ fn drift_is_repaired_and_foreign_rules_are_kept() {
     run(node.command("nft").args(["-f", "-"]), Some(theirs)).unwrap();
     let before = list(&node);
     let desired = Desired { firewall: Some(firewall()), ..Desired::default() };
-    let replaced = vec![Op::ReplaceFirewall(firewall())];
+    let replaced = vec![Op::ReplaceFirewall(Box::new(firewall()))];
     node.run(|| {
         let mut kernel = Kernel::open().unwrap();
         let mut settle = || {

@@ -16,6 +16,8 @@ use ovsdb::value::{RowRef, Uuid};
 use serde::{Deserialize, Serialize};
 use types::Mac;
 
+use super::transport::{self, TransportSpec};
+
 /// OpenFlow ports as in the documentation of Antrea.
 const TUNNEL_PORT: u16 = 1;
 const GATEWAY_PORT: u16 = 2;
@@ -46,6 +48,9 @@ pub struct BridgeSpec {
     pub mtu: u32,
     /// The tunnel port, unless the mode is `noEncap`.
     pub tunnel: Option<TunnelPort>,
+    /// The transport bridge, if the tunnel ends in the userspace datapath.
+    #[serde(default)]
+    pub transport: Option<TransportSpec>,
 }
 
 /// The tunnel port, which reaches all other Nodes (`remote_ip=flow`).
@@ -71,6 +76,9 @@ pub struct BridgePorts {
     pub mac: Mac,
     /// OpenFlow port of the tunnel.
     pub tunnel: Option<OfPort>,
+    /// OpenFlow port of the uplink on the transport bridge.
+    #[serde(default)]
+    pub uplink: Option<OfPort>,
 }
 
 /// Why ovs-vswitchd assigns no ports.
@@ -83,6 +91,13 @@ pub enum UnassignedPort {
     #[error("interface {interface}: Open vSwitch reports: {reason}")]
     #[expect(missing_docs, reason = "the names say it")]
     Interface { interface: String, reason: String },
+    /// ovs-vswitchd cannot open the uplink.
+    #[error(
+        "transport interface {device}: Open vSwitch cannot use it for tunnels: {reason}; load the openvswitch kernel module, or \
+         set trafficEncapMode: noEncap"
+    )]
+    #[expect(missing_docs, reason = "the names say it")]
+    Uplink { device: String, reason: String },
     /// Open vSwitch does not support this tunnel type.
     #[error("tunnelType: this Open vSwitch does not support `{kind}` tunnels; it supports: {known}")]
     #[expect(missing_docs, reason = "the names say it")]
@@ -95,7 +110,8 @@ impl BridgeSpec {
         let (bridge, present) = self.bridge_changes(replica, transaction)?;
         let own =
             InterfaceColumns::default().kind("internal").ofport_request(Some(GATEWAY_PORT)).mtu_request(Some(self.mtu));
-        self.interface(replica, transaction, &bridge, present, (&self.gateway, own), |row| {
+        let at = BridgeRow { name: &self.bridge, row: bridge, present };
+        at.put_interface(replica, transaction, (&self.gateway, own), |row| {
             row.kind == "internal" && row.mtu_request == Some(self.mtu)
         })?;
         if let Some(tunnel) = &self.tunnel {
@@ -104,27 +120,24 @@ impl BridgeSpec {
                 .kind(tunnel.kind.as_str())
                 .options(options.clone())
                 .ofport_request(Some(TUNNEL_PORT));
-            self.interface(replica, transaction, &bridge, present, (TUNNEL, own), |row| {
+            at.put_interface(replica, transaction, (TUNNEL, own), |row| {
                 row.kind == tunnel.kind && row.options == options
             })?;
         } else if let Some(port) = replica.named::<Port>(TUNNEL)?.filter(|_| present) {
             remove_port(transaction, &self.bridge, port.uuid);
         }
-        Ok(())
+        match &self.transport {
+            Some(transport) => transport.changes(&self.datapath, replica, transaction),
+            None => transport::removal(replica, transaction),
+        }
     }
 
     fn bridge_changes(&self, replica: &Replica, transaction: &mut Transaction) -> Result<(RowRef, bool), RowError> {
-        let columns = BridgeColumns::default()
-            .datapath_type(self.datapath.as_str())
-            // Fail closed: a learning bridge would forward everything until the agent has installed flows.
-            .fail_mode(Some(FailMode::Secure))
-            .protocols([PROTOCOL]);
+        let columns = bridge_columns(&self.datapath);
         let found: Option<Bridge> = replica.named(&self.bridge)?;
         Ok(match found {
             Some(row) => {
-                let same = row.datapath_type == self.datapath
-                    && row.fail_mode == Some(FailMode::Secure)
-                    && row.protocols == BTreeSet::from([PROTOCOL.to_owned()]);
+                let same = has_bridge_columns(&row, &self.datapath);
                 let is_limited = is_limited(replica, &row)?;
                 if !same || !is_limited {
                     let tables = limit(&row, is_limited, transaction);
@@ -135,38 +148,9 @@ impl BridgeSpec {
             None => {
                 let clients = RowRef::Inserted(transaction.insert(client_table()));
                 let columns = columns.flow_tables([(CLIENT_TABLE, clients)]);
-                let row = transaction.insert(columns.name(self.bridge.as_str()));
-                let row = RowRef::Inserted(row);
-                let add = Mutation::insert("bridges", row.clone());
-                transaction.mutate("Open_vSwitch", Where::EVERY_ROW, [add]);
-                (row, false)
+                (add_bridge(transaction, columns.name(self.bridge.as_str())), false)
             }
         })
-    }
-
-    /// Adds a port to the bridge, or updates the existing one.
-    fn interface(
-        &self,
-        replica: &Replica,
-        transaction: &mut Transaction,
-        bridge: &RowRef,
-        present: bool,
-        (name, columns): (&str, InterfaceColumns),
-        is_right: impl Fn(&Interface) -> bool,
-    ) -> Result<(), RowError> {
-        let port: Option<Port> = if present { replica.named(name)? } else { None };
-        let row: Option<Interface> = if port.is_some() { replica.named(name)? } else { None };
-        match row {
-            Some(row) if is_right(&row) => {}
-            Some(_) => _ = transaction.update(Where::named(name), columns),
-            None => {
-                let interface = transaction.insert(columns.name(name));
-                let port =
-                    transaction.insert(PortColumns::default().name(name).interfaces([RowRef::Inserted(interface)]));
-                add_port(transaction, bridge, RowRef::Inserted(port), &self.bridge);
-            }
-        }
-        Ok(())
     }
 
     /// The ports that ovs-vswitchd has assigned; `None` if some are missing.
@@ -181,13 +165,69 @@ impl BridgeSpec {
         }
         let gateway = assigned_port(replica, &self.gateway)?;
         let tunnel = self.tunnel.as_ref().map(|_| assigned_port(replica, TUNNEL)).transpose()?;
-        let Some((port, Some(mac))) = gateway else { return Ok(None) };
-        Ok(match tunnel {
-            Some(None) => None,
-            Some(Some((tunnel, _))) => Some(BridgePorts { gateway: port, mac, tunnel: Some(tunnel) }),
-            None => Some(BridgePorts { gateway: port, mac, tunnel: None }),
-        })
+        let uplink = self.transport.as_ref().map(|transport| transport.assigned(replica)).transpose()?;
+        let Some((gateway, Some(mac))) = gateway else { return Ok(None) };
+        if matches!(tunnel, Some(None)) || matches!(uplink, Some(None)) {
+            return Ok(None);
+        }
+        let tunnel = tunnel.flatten().map(|(port, _)| port);
+        Ok(Some(BridgePorts { gateway, mac, tunnel, uplink: uplink.flatten() }))
     }
+}
+
+/// The settings of every bridge of ours.
+pub(super) fn bridge_columns(datapath: &str) -> BridgeColumns {
+    BridgeColumns::default()
+        .datapath_type(datapath)
+        // Fail closed: a learning bridge would forward everything until the agent has installed flows.
+        .fail_mode(Some(FailMode::Secure))
+        .protocols([PROTOCOL])
+}
+
+/// Whether a bridge has the settings of [`bridge_columns`].
+pub(super) fn has_bridge_columns(row: &Bridge, datapath: &str) -> bool {
+    row.datapath_type == datapath
+        && row.fail_mode == Some(FailMode::Secure)
+        && row.protocols == BTreeSet::from([PROTOCOL.to_owned()])
+}
+
+/// A bridge that exists, or that the transaction inserts.
+pub(super) struct BridgeRow<'a> {
+    pub(super) name: &'a str,
+    pub(super) row: RowRef,
+    pub(super) present: bool,
+}
+
+impl BridgeRow<'_> {
+    /// Adds a port to the bridge, or updates the existing one.
+    pub(super) fn put_interface(
+        &self,
+        replica: &Replica,
+        transaction: &mut Transaction,
+        (name, columns): (&str, InterfaceColumns),
+        is_right: impl Fn(&Interface) -> bool,
+    ) -> Result<(), RowError> {
+        let port: Option<Port> = if self.present { replica.named(name)? } else { None };
+        let row: Option<Interface> = if port.is_some() { replica.named(name)? } else { None };
+        match row {
+            Some(row) if is_right(&row) => {}
+            Some(_) => _ = transaction.update(Where::named(name), columns),
+            None => {
+                let interface = transaction.insert(columns.name(name));
+                let port =
+                    transaction.insert(PortColumns::default().name(name).interfaces([RowRef::Inserted(interface)]));
+                add_port(transaction, &self.row, RowRef::Inserted(port), self.name);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds a bridge to Open vSwitch.
+pub(super) fn add_bridge(transaction: &mut Transaction, columns: BridgeColumns) -> RowRef {
+    let row = RowRef::Inserted(transaction.insert(columns));
+    transaction.mutate("Open_vSwitch", Where::EVERY_ROW, [Mutation::insert("bridges", row.clone())]);
+    row
 }
 
 /// The limit of the session affinity table: a flood of spoofed clients must not fill the switch with flows.
@@ -251,7 +291,7 @@ pub(super) fn remove_port(transaction: &mut Transaction, bridge: &str, port: Uui
 }
 
 /// OpenFlow port and MAC of an interface, once ovs-vswitchd has assigned them.
-fn assigned_port(replica: &Replica, name: &str) -> Result<Option<(OfPort, Option<Mac>)>, UnassignedPort> {
+pub(super) fn assigned_port(replica: &Replica, name: &str) -> Result<Option<(OfPort, Option<Mac>)>, UnassignedPort> {
     let Some(row): Option<Interface> = replica.named(name)? else { return Ok(None) };
     if let Some(reason) = row.error {
         return Err(UnassignedPort::Interface { interface: name.to_owned(), reason });

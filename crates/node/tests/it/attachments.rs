@@ -118,6 +118,7 @@ impl Node {
             gateway: "gw".into(),
             mtu: 1450,
             tunnel: None,
+            transport: None,
         };
         self.agent.database(bridge).pods.into_keys().collect()
     }
@@ -130,6 +131,7 @@ impl Node {
             gateway: "gw".into(),
             mtu: 1450,
             tunnel: None,
+            transport: None,
         };
         let (port, requested) = self.agent.database(bridge).pods[&veth()].clone();
         let row = PortRow { name: veth(), pod: Some(PodPort::clone(&port)), requested, assigned };

@@ -80,6 +80,8 @@ pub(crate) fn own(mode: Mode) -> Own {
             routers: vec!["192.168.77.254".parse().unwrap()],
             controller: ObjectName { namespace: "kube-system".to_owned(), name: "antrea".to_owned() },
         },
+        transport_bridge: None,
+        tunnel_problem: None,
     }
 }
 

@@ -20,6 +20,7 @@ fn header() -> Header {
         gateway: "antrea-gw0".to_owned(),
         mtu: 1450,
         tunnel: None,
+        transport: None,
     };
     Header { format: FORMAT, version: "test".to_owned(), own: own(Mode::Hybrid), bridge }
 }

@@ -156,3 +156,38 @@ async fn a_missing_daemon_and_a_silent_one_are_different_errors() {
     let error = call(&socket, "version", &[], Duration::from_millis(20)).await.unwrap_err();
     assert!(matches!(&error, UnixctlError::TimedOut { .. }) && error.is_transient(), "{error}");
 }
+
+#[tokio::test]
+async fn routes_and_neighbours_of_tunnels_are_set_replaced_and_removed() {
+    let netns = testkit::Netns::new().unwrap();
+    let outside = testkit::Netns::new().unwrap();
+    testkit::netns::veth_pair(&netns, "eth0", &outside, "eth0").unwrap();
+    netns.add_address("eth0", "192.168.7.1/24").unwrap();
+    netns.link_up("eth0").unwrap();
+    let ovs = Ovs::start_in(&netns).unwrap();
+    let control = control(&ovs);
+    let ip = |text: &str| text.parse::<std::net::IpAddr>().unwrap();
+    let put = async |routes: &[(&str, Option<&str>)]| {
+        let routes: Vec<_> = routes.iter().map(|(to, via)| (ip(to), via.map(ip))).collect();
+        control.put_tunnel_routes("eth0", &routes).await.unwrap()
+    };
+    let outcomes =
+        put(&[("192.168.7.2", None), ("10.1.1.1", Some("192.168.7.9")), ("10.1.1.2", Some("10.9.9.9"))]).await;
+    assert_eq!(outcomes.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false], "{outcomes:?}");
+    put(&[("10.1.1.1", Some("192.168.7.8"))]).await.remove(0).unwrap();
+    let mut routes = control.tunnel_routes().await.unwrap();
+    routes.sort_by_key(|route| route.to);
+    let seen: Vec<_> = routes.iter().map(|route| (route.to, route.router, route.source)).collect();
+    let source = Some(ip("192.168.7.1"));
+    let direct = (ip("192.168.7.2"), None, source);
+    assert_eq!(seen, [(ip("10.1.1.1"), Some(ip("192.168.7.8")), source), direct]);
+    assert!(control.remove_tunnel_routes(&[ip("10.1.1.1")]).await.unwrap()[0].is_ok());
+    assert_eq!(control.tunnel_routes().await.unwrap().len(), 1);
+
+    for last in [2, 3] {
+        let neighbours = [(ip("192.168.7.2"), types::Mac([2, 0, 0, 0, 0, last]))].into();
+        control.set_tunnel_neighbours("br0", &neighbours).await.unwrap().remove(0).unwrap();
+        assert_eq!(control.tunnel_neighbours("br0").await.unwrap(), neighbours);
+        assert!(control.tunnel_neighbours("br1").await.unwrap().is_empty());
+    }
+}

@@ -1,16 +1,20 @@
 //! Desired host state of a Node, as text.
 
-use types::host::{Desired, Firewall, Guard, Route, RoutingRule, Virtual};
+use types::host::{Desired, Firewall, Guard, Route, RoutingRule, SwitchTunnel, Virtual};
+use types::network::TunnelPackets;
 
 use super::Lines;
 
 /// Routes, addresses, neighbours, settings and firewall of a Node.
 pub(crate) fn host(desired: &Desired) -> Lines {
-    let Desired { links, addresses, routes, neighbours, rules, sysctls, firewall, clear } = desired;
+    let Desired { links, addresses, routes, neighbours, rules, unmerged, sysctls, firewall, clear } = desired;
     let mut lines = Lines::new();
     let mut add = |section: &str, line: String| _ = lines.entry(section.to_owned()).or_default().insert(line);
     for (name, link) in links {
         add("link", format!("{name} {}", if link.up { "up" } else { "down" }));
+    }
+    for device in unmerged {
+        add("link", format!("{device} without GRO"));
     }
     for address in addresses {
         add("address", format!("{} dev {}", address.net, address.device));
@@ -58,6 +62,7 @@ fn firewall(firewall: &Firewall) -> Vec<String> {
         node_ports,
         virtual_service: Virtual { v4, v6 },
         tunnel_ports,
+        switch_tunnel,
         host_mark,
         policy_only,
         guard: Guard { bridged, routed, transport, nodes },
@@ -73,6 +78,13 @@ fn firewall(firewall: &Firewall) -> Vec<String> {
     lines.extend(v4.map(|ip| format!("virtual Service address {ip}")));
     lines.extend(v6.map(|ip| format!("virtual Service address {ip}")));
     lines.extend(tunnel_ports.iter().map(|port| format!("untracked tunnel port {port}")));
+    lines.extend(switch_tunnel.iter().map(|SwitchTunnel { device, packets }| {
+        let packets = match packets {
+            TunnelPackets::Udp(port) => format!("udp/{port}"),
+            TunnelPackets::Gre => "gre".to_owned(),
+        };
+        format!("{packets} from {device} for the switch only")
+    }));
     lines.extend(host_mark.map(|mark| format!("host mark {mark:#x}")));
     lines.extend(bridged.iter().map(|net| format!("source {net} from {gateway} only")));
     lines.extend(routed.iter().map(|net| format!("source {net} from {gateway} and {transport} only")));

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 
 use crate::meta::Protocol;
+use crate::network::TunnelPackets;
 
 /// Input of our nftables rules. The crate `host` renders them (`host::nft`).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -25,6 +26,8 @@ pub struct Firewall {
     pub virtual_service: Virtual,
     /// UDP ports of tunnels between Nodes: the host does not track their packets.
     pub tunnel_ports: BTreeSet<u16>,
+    /// Tunnel packets that the switch reads from a device by itself: the kernel, which receives them too, drops them.
+    pub switch_tunnel: Option<SwitchTunnel>,
     /// Mark on the host's own packets to Pods, which tells kubelet probes from forwarded packets; only the kernel datapath
     /// sees marks.
     pub host_mark: Option<u32>,
@@ -56,6 +59,15 @@ impl Guard {
     pub const STT_PORT: u16 = 7471;
     /// IP protocol number of GRE.
     pub const GRE: u8 = 47;
+}
+
+/// The packets of a tunnel that ends in the userspace datapath.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SwitchTunnel {
+    /// The device on which they arrive.
+    pub device: String,
+    /// What they look like.
+    pub packets: TunnelPackets,
 }
 
 /// An address and port of the host that is a frontend of a Service.

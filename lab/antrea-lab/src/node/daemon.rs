@@ -45,9 +45,8 @@ impl Program {
     }
 }
 
-/// Restarts a program whenever it ends. `started` runs after each restart, and is retried until it succeeds or the program
-/// ends.
-pub(crate) async fn supervise(program: Program, mut child: Child, started: impl AsyncFn() -> Result<()>) {
+/// Restarts a program whenever it ends.
+pub(crate) async fn supervise(program: Program, mut child: Child) {
     let mut backoff = Backoff::default();
     loop {
         let since = Instant::now();
@@ -65,17 +64,6 @@ pub(crate) async fn supervise(program: Program, mut child: Child, started: impl 
                 Err(error) => tracing::error!("{error:#}"),
             }
         };
-        let settle = async {
-            let mut backoff = Backoff::default();
-            while let Err(error) = started().await {
-                tracing::warn!("setup after the restart of {} failed: {error:#}", program.name.display());
-                tokio::time::sleep_until(Instant::now() + backoff.next()).await;
-            }
-        };
-        tokio::select! {
-            () = settle => {}
-            _ = child.wait() => {}
-        }
     }
 }
 

@@ -30,6 +30,6 @@ pub(super) fn start(home: &Home, node: &Node) -> Result<()> {
         log: home.node(&node.name).join("kube-proxy.log"),
     };
     let child = program.start()?;
-    tokio::spawn(daemon::supervise(program, child, async || Ok(())));
+    tokio::spawn(daemon::supervise(program, child));
     Ok(())
 }

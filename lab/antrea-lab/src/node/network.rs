@@ -98,7 +98,7 @@ async fn antrea(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
     }
     let mut install = std::process::Command::new(&agent.name);
     run(install.arg("install-cni").arg("--config").arg(&configuration), None)?;
-    tokio::spawn(daemon::supervise(agent, child, async || Ok(())));
+    tokio::spawn(daemon::supervise(agent, child));
     Ok(())
 }
 

@@ -9,9 +9,9 @@ use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
 use super::daemon::Backoff;
-use super::{init, network, switch};
+use super::{init, network};
 use crate::mounts::replace;
-use crate::plan::{Kubelet, Network, Node, Plan};
+use crate::plan::{Network, Node, Plan};
 
 /// Follows the plan on standard input. Returns after the first one was received.
 pub(super) async fn listen() -> Result<watch::Receiver<Plan>> {
@@ -55,5 +55,5 @@ fn apply(node: &Node, old: &Plan, new: &Plan) -> Result<()> {
     if new.network == Network::Bridge {
         network::routes(node, old, new)?;
     }
-    if new.kubelet == Kubelet::Lab && new.tunnels() { switch::add_neighbors(new, node) } else { Ok(()) }
+    Ok(())
 }

@@ -20,6 +20,7 @@ fn firewall() -> Firewall {
         .into(),
         virtual_service: Virtual { v4: "169.254.0.253".parse().ok(), v6: "fc01::aabb:ccdd".parse().ok() },
         tunnel_ports: [6081].into(),
+        switch_tunnel: None,
         host_mark: Some(1),
         policy_only: None,
         guard: Guard {

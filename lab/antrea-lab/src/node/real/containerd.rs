@@ -39,7 +39,7 @@ pub(super) async fn start(home: &Home, node: &Node) -> Result<()> {
         }
         tokio::time::sleep_until(Instant::now() + backoff.next()).await;
     }
-    tokio::spawn(daemon::supervise(containerd, child, async || Ok(())));
+    tokio::spawn(daemon::supervise(containerd, child));
     let images = home.images();
     // Unpacking takes seconds.
     tokio::task::spawn_blocking(move || import_all(&images)).await?

@@ -30,7 +30,7 @@ pub(super) fn start(home: &Home, node: &Node) -> Result<()> {
         log: log(home, node),
     };
     let child = program.start()?;
-    tokio::spawn(daemon::supervise(program, child, async || Ok(())));
+    tokio::spawn(daemon::supervise(program, child));
     Ok(())
 }
 
