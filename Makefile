@@ -21,6 +21,10 @@ build: setup ## Build the workspace
 lab: setup ## Start a cluster of 3 Nodes on this machine, with a demo (LAB="--mode hybrid" passes options)
 	@scripts/lab $(LAB)
 
+.PHONY: image
+image: setup ## Build the image as an OCI archive, without Docker: target/image/antrea-rs.tar
+	@scripts/image
+
 .PHONY: test
 test: setup ## Run all tests, on a fresh machine too
 	$(CARGO) test --workspace --locked

@@ -1,5 +1,7 @@
 //! Labs with the real Kubernetes control plane.
 
+mod real_kubelet;
+
 use serde_json::json;
 use testkit::wait::until;
 
