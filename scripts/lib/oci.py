@@ -105,6 +105,13 @@ def debian_layer(packages, left_out, say):
     return layer
 
 
+def closure(packages):
+    """The packages with all their dependencies, as if nothing were installed."""
+    ask = ["apt-get", "install", "--yes", "--print-uris", "--quiet=2", "--no-install-recommends", "-o", "Dir::State::status=/dev/null"]
+    answer = subprocess.run([*ask, *packages], capture_output=True, text=True, check=True).stdout
+    return sorted(line.split()[1].split("_")[0] for line in answer.splitlines() if line.startswith("'"))
+
+
 def download(packages, say):
     """Paths of the current versions of the packages, in the order given."""
     ask = ["apt-get", "download", "--print-uris", "--quiet", *packages]
