@@ -63,6 +63,11 @@ impl Home {
         self.node(node).join("kubelet.kubeconfig")
     }
 
+    /// The certificates of the server of a Node's kubelet.
+    pub(crate) fn kubelet_credentials(&self, node: &str) -> PathBuf {
+        self.node(node).join("kubelet-server.json")
+    }
+
     /// Directory of the programs that Nodes run.
     pub(crate) fn programs(&self) -> PathBuf {
         self.0.join("bin")

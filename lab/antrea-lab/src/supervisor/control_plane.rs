@@ -1,16 +1,17 @@
 //! The Kubernetes API of a lab: on the host's loopback interface, and at an address of the underlay for Nodes.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use apiserver::{ApiServer, Options};
+use apiserver::{ApiServer, Dialer, KubeletCertificates, Options};
 use serde_json::json;
 
 use super::forward::{End, forward};
 use super::real;
 use super::underlay::Underlay;
-use crate::plan::{self, Kubernetes, Plan};
+use crate::kubelet::Credentials;
+use crate::plan::{self, Kubernetes, Node, Plan};
 use crate::state::Home;
 
 /// The running API server; it ends when this is dropped.
@@ -55,11 +56,32 @@ impl ControlPlane {
         }
     }
 
+    /// The certificates of the server of a Node's kubelet.
+    pub(crate) fn kubelet_server(&self, node: &Node) -> Result<Credentials> {
+        let addresses = [IpAddr::from(node.ipv4), node.ipv6.into()];
+        match &self.server {
+            Server::Embedded(server) => {
+                let KubeletCertificates { certificate, key, client } =
+                    server.kubelet_certificates(&node.name, &addresses)?;
+                Ok(Credentials { certificate, key, ca: server.ca_pem().to_owned(), client })
+            }
+            Server::Real(plane) => {
+                let (certificate, key) = plane.kubelet_server(&node.name, &addresses)?;
+                Ok(Credentials { certificate, key, ca: plane.ca()?, client: plane.kubelet_client()? })
+            }
+        }
+    }
+
     async fn embedded(home: &Home, underlay: &Underlay) -> Result<Self> {
         let nets = plan::SERVICE_NETS.iter().map(|net| net.parse());
+        let control = underlay.control.clone();
         let options = Options {
             service_cidrs: nets.collect::<Result<_, _>>()?,
             names: vec![plan::API.to_string()],
+            kubelets: Dialer::new(move |address| {
+                let end = End(Some(control.clone()), address);
+                async move { end.connect().await.map_err(std::io::Error::other) }
+            }),
             ..Options::default()
         };
         let server = ApiServer::start(options).await.context("the embedded API server")?;
