@@ -46,6 +46,8 @@ enum Command {
     Status(LabName),
     /// Run a command in a Pod
     Exec(commands::exec::Options),
+    /// Run kubectl with the kubeconfig of a lab; options of this program come first
+    Kubectl(commands::kubectl::Options),
     /// Run a command in a Node, or in `router`, `fabric`, `control` or `outside`; without one, a shell
     Node(commands::node::Options),
     /// Print the log of a Pod
@@ -125,6 +127,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Leave(leaver) => commands::membership::leave(leaver).map(done),
         Command::Status(lab_name) => block_on(commands::status::run(lab_name)).map(done),
         Command::Exec(options) => commands::exec::run(options),
+        Command::Kubectl(options) => commands::kubectl::run(options),
         Command::Node(options) => commands::node::run(options),
         Command::Logs(options) => commands::logs::run(&options).map(done),
         Command::Demo(lab_name) => block_on(commands::demo::run(lab_name)).map(done),

@@ -5,6 +5,7 @@ pub(crate) mod demo;
 pub(crate) mod down;
 pub(crate) mod enter;
 pub(crate) mod exec;
+pub(crate) mod kubectl;
 pub(crate) mod logs;
 pub(crate) mod membership;
 pub(crate) mod node;

@@ -20,6 +20,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, chdir, dup2_stderr, dup2_stdout, execvpe, fork, pipe2, sethostname, setsid, write};
 use serde::{Deserialize, Serialize};
 
+use crate::container_log::{Source, record};
 use crate::mounts::{bind, enter, mount_at, overlay, private_mounts, program, read_only};
 
 /// Signal to the monitor: kill the container.
@@ -81,7 +82,7 @@ pub(crate) fn run() -> Result<i32> {
 
 fn monitor(spec: &Spec, started: impl FnOnce(u32)) -> Result<i32> {
     let log = OpenOptions::new().create(true).append(true).open(&spec.log);
-    let log: OwnedFd = log.with_context(|| format!("cannot write {}", spec.log.display()))?.into();
+    let log = log.with_context(|| format!("cannot write {}", spec.log.display()))?;
     if let Some(netns) = &spec.netns {
         let file = fs::File::open(netns).with_context(|| format!("cannot open {}", netns.display()))?;
         setns(file, CloneFlags::CLONE_NEWNET)?;
@@ -93,27 +94,42 @@ fn monitor(spec: &Spec, started: impl FnOnce(u32)) -> Result<i32> {
     signals.thread_block()?;
     // exec closes the pipe, which reports success.
     let (errors, report_to) = pipe2(OFlag::O_CLOEXEC)?;
+    let ((stdout, to_stdout), (stderr, to_stderr)) = (pipe2(OFlag::O_CLOEXEC)?, pipe2(OFlag::O_CLOEXEC)?);
+    let outputs = Outputs { stdout: to_stdout, stderr: to_stderr };
     #[expect(unsafe_code, reason = "this process has one thread, so the child may do anything")]
     match unsafe { fork() }? {
         ForkResult::Child => {
             set_pdeathsig(Signal::SIGKILL)?;
-            drop(errors);
-            let code = init(spec, &log, report_to);
+            drop((errors, stdout, stderr));
+            let code = init(spec, &outputs, report_to);
             std::process::exit(code)
         }
         ForkResult::Parent { child } => {
-            drop(report_to);
-            let mut failure = String::new();
-            fs::File::from(errors).read_to_string(&mut failure)?;
-            if failure.is_empty() {
-                started(child.as_raw().cast_unsigned());
-            } else {
-                let _ = waitpid(child, None);
-                anyhow::bail!(failure);
-            }
-            relay(&signals, child)
+            drop((report_to, outputs));
+            // A process whose children are in another PID namespace cannot have threads.
+            setns(fs::File::open("/proc/self/ns/pid")?, CloneFlags::CLONE_NEWPID)?;
+            // All processes of the container end with its init process, and with them their outputs.
+            std::thread::scope(|scope| {
+                scope.spawn(|| record(fs::File::from(stdout), Source::Stdout, &log));
+                scope.spawn(|| record(fs::File::from(stderr), Source::Stderr, &log));
+                let mut failure = String::new();
+                fs::File::from(errors).read_to_string(&mut failure)?;
+                if failure.is_empty() {
+                    started(child.as_raw().cast_unsigned());
+                } else {
+                    let _ = waitpid(child, None);
+                    anyhow::bail!(failure);
+                }
+                relay(&signals, child)
+            })
         }
     }
+}
+
+/// Where the command writes its output; the monitor writes it to the log.
+struct Outputs {
+    stdout: OwnedFd,
+    stderr: OwnedFd,
 }
 
 /// Forwards signals until the child has ended, and reaps all other children. Returns the child's exit code.
@@ -145,8 +161,8 @@ fn signals() -> SigSet {
 }
 
 /// The init process of the container. It writes an error to `report_to`, or closes it when the command runs.
-fn init(spec: &Spec, log: &OwnedFd, report_to: OwnedFd) -> i32 {
-    let started = build_root(spec).and_then(|()| start(spec, log, &report_to));
+fn init(spec: &Spec, outputs: &Outputs, report_to: OwnedFd) -> i32 {
+    let started = build_root(spec).and_then(|()| start(spec, outputs, &report_to));
     match started {
         Ok(command) => {
             drop(report_to);
@@ -159,7 +175,7 @@ fn init(spec: &Spec, log: &OwnedFd, report_to: OwnedFd) -> i32 {
     }
 }
 
-fn start(spec: &Spec, log: &OwnedFd, report_to: &OwnedFd) -> Result<Pid> {
+fn start(spec: &Spec, outputs: &Outputs, report_to: &OwnedFd) -> Result<Pid> {
     sethostname(&spec.hostname)?;
     let directory = spec.directory.as_deref().unwrap_or("/");
     let words = |texts: &[String]| -> Result<Vec<CString>> {
@@ -176,8 +192,8 @@ fn start(spec: &Spec, log: &OwnedFd, report_to: &OwnedFd) -> Result<Pid> {
             let failed = (|| -> Result<std::convert::Infallible> {
                 setsid()?;
                 set_pdeathsig(Signal::SIGKILL)?;
-                dup2_stdout(log)?;
-                dup2_stderr(log)?;
+                dup2_stdout(&outputs.stdout)?;
+                dup2_stderr(&outputs.stderr)?;
                 chdir(directory).with_context(|| format!("cannot use the directory {directory}"))?;
                 #[expect(unsafe_code, reason = "resets the handler to the default; Rust programs ignore this signal")]
                 unsafe {
@@ -188,7 +204,7 @@ fn start(spec: &Spec, log: &OwnedFd, report_to: &OwnedFd) -> Result<Pid> {
             })();
             let Err(error) = failed;
             let text = format!("cannot run {:?}: {error:#}", spec.command);
-            let _ = write(log, format!("{text}\n").as_bytes());
+            let _ = write(&outputs.stderr, format!("{text}\n").as_bytes());
             let _ = write(report_to, text.as_bytes());
             std::process::exit(127)
         }

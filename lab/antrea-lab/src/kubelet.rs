@@ -2,14 +2,17 @@
 //!
 //! One task watches the Pods and starts a worker for each; the worker is the only owner of the state of its Pod.
 
+mod capacity;
 mod cni;
 mod container_env;
 pub(crate) mod image;
 mod lifecycle;
 mod pod;
+mod pod_table;
 mod probes;
 mod run;
 mod sandbox;
+mod server;
 mod status;
 
 use std::collections::BTreeMap;
@@ -29,6 +32,9 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use pod_table::PodTable;
+pub(crate) use server::Credentials;
+
 use crate::node::daemon::Backoff;
 use crate::plan::{self, Network, Node, Plan};
 use crate::state::Home;
@@ -45,6 +51,8 @@ pub(crate) struct Context {
     pub(crate) home: Home,
     /// Whether Pods compute checksums: the userspace datapath of Open vSwitch takes a missing checksum for an invalid one.
     pub(crate) checksums: bool,
+    /// The Pods, for the server.
+    pub(crate) pods: PodTable,
 }
 
 /// The kubelet of a Node.
@@ -57,7 +65,9 @@ impl Kubelet {
     pub(crate) async fn register(home: &Home, plan: &Plan, node: &Node) -> Result<Self> {
         let client = crate::client::connect(&home.kubelet_kubeconfig(&node.name)).await?;
         let checksums = plan.network == Network::Antrea;
-        let context = Arc::new(Context { client, node: node.clone(), home: home.clone(), checksums });
+        let (node_plan, home, pods) = (node.clone(), home.clone(), PodTable::default());
+        let context = Arc::new(Context { client, node: node_plan, home, checksums, pods });
+        server::start(context.clone()).await.context("the kubelet's server")?;
         let (deadline, mut backoff) = (Instant::now() + REGISTER_TIMEOUT, Backoff::default());
         while let Err(error) = context.register().await {
             if Instant::now() > deadline {
@@ -192,7 +202,7 @@ impl Context {
     async fn set_ready(&self, ready: bool, reason: &str, message: &str) -> Result<()> {
         let nodes: Api<core::Node> = Api::all(self.client.clone());
         let now = Timestamp::now().round(Unit::Second)?;
-        let room = json!({"cpu": "16", "memory": "64Gi", "pods": "250"});
+        let room = capacity::capacity()?;
         let condition = json!({
             "type": "Ready", "status": if ready { "True" } else { "False" }, "reason": reason, "message": message,
             "lastHeartbeatTime": now, "lastTransitionTime": now,
@@ -206,6 +216,9 @@ impl Context {
                 {"type": "Hostname", "address": self.node.name},
             ],
             "capacity": room, "allocatable": room,
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": server::PORT}},
+            // The real API server then forwards WebSockets as they are.
+            "declaredFeatures": ["ExtendWebSocketsToKubelet"],
             "nodeInfo": {
                 "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": kernel.trim(), "osImage": "antrea-lab",
                 "containerRuntimeVersion": concat!("antrea-lab://", env!("CARGO_PKG_VERSION")),

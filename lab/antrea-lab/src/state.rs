@@ -64,6 +64,11 @@ impl Home {
         self.node(node).join("kubelet.kubeconfig")
     }
 
+    /// The certificates of the server of a Node's kubelet.
+    pub(crate) fn kubelet_credentials(&self, node: &str) -> PathBuf {
+        self.node(node).join("kubelet-server.json")
+    }
+
     /// Directory of the programs that Nodes run.
     pub(crate) fn programs(&self) -> PathBuf {
         self.0.join("bin")
@@ -72,11 +77,6 @@ impl Home {
     /// Directory of the image archives that Nodes import.
     pub(crate) fn images(&self) -> PathBuf {
         self.0.join("images")
-    }
-
-    /// The CA certificate of the Kubernetes API, for a Node.
-    pub(crate) fn ca(&self, node: &str) -> PathBuf {
-        self.node(node).join("ca.crt")
     }
 
     /// Unix socket on which the supervisor accepts requests.
@@ -226,6 +226,15 @@ pub(crate) fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
     let new = path.with_extension("new");
     let written = fs::write(&new, content).and_then(|()| fs::rename(&new, path));
     written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes a file that only its owner can read.
+pub(crate) fn write_private(path: &Path, content: &str) -> Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let file = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(content.as_bytes()))
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]

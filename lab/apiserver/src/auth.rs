@@ -6,7 +6,7 @@ mod certificate;
 mod rbac;
 mod review;
 mod token;
-pub(crate) use certificate::{Authority, FRONT_PROXY, Identity, certified};
+pub(crate) use certificate::{Authority, FRONT_PROXY, Identity, KUBELET_CLIENT, certified};
 pub(crate) use rbac::{Access, Rbac};
 pub(crate) use review::answer;
 pub(crate) use token::{AUDIENCE, Signer, TokenRequestSpec, create_private, write_private};

@@ -114,8 +114,17 @@ fn roles() -> Vec<(&'static str, Value)> {
         {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
         {"nonResourceURLs": ["*"], "verbs": ["*"]},
     ]);
-    let namespaced =
-        ["configmaps", "events", "pods", "pods/status", "serviceaccounts", "services", "services/status", "namespaces"];
+    let namespaced = [
+        "configmaps",
+        "events",
+        "pods",
+        "pods/log",
+        "pods/status",
+        "serviceaccounts",
+        "services",
+        "services/status",
+        "namespaces",
+    ];
     let look = json!([
         {"apiGroups": [""], "resources": namespaced, "verbs": ["get", "list", "watch"]},
         {"apiGroups": ["apps"], "resources": ["*"], "verbs": ["get", "list", "watch"]},
@@ -124,6 +133,8 @@ fn roles() -> Vec<(&'static str, Value)> {
     let change = json!([
         {"apiGroups": [""], "resources": ["configmaps", "events", "pods", "secrets", "serviceaccounts", "services"],
          "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]},
+        {"apiGroups": [""], "resources": ["pods/attach", "pods/exec", "pods/portforward"], "verbs": ["create", "get"]},
+        {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
         {"apiGroups": ["apps", "networking.k8s.io"], "resources": ["*"],
          "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]},
         {"apiGroups": ["discovery.k8s.io"], "resources": ["*"], "verbs": ["get", "list", "watch"]},

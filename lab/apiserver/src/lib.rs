@@ -44,4 +44,5 @@ mod value;
 
 pub use failure::Failure;
 pub use local::{Local, Patch};
-pub use server::{ApiServer, Options, StartError};
+pub use serve::Dialer;
+pub use server::{ApiServer, KubeletCertificates, Options, StartError};

@@ -17,6 +17,7 @@ mod answer;
 pub(crate) mod availability;
 mod body;
 mod discovery;
+mod kubelets;
 mod openapi;
 mod proxy;
 mod query;
@@ -26,6 +27,8 @@ mod target;
 mod watching;
 mod writing;
 pub(crate) use body::{Body, Never};
+pub use kubelets::Dialer;
+pub(crate) use kubelets::Kubelets;
 pub(crate) use proxy::Backends;
 use query::Query;
 use target::Target;
@@ -38,6 +41,7 @@ pub(crate) struct State {
     pub(crate) core: Arc<Core>,
     pub(crate) rbac: Rbac,
     pub(crate) backends: Backends,
+    pub(crate) kubelets: Kubelets,
     pub(crate) bookmark_every: std::time::Duration,
     /// Becomes true when the server stops.
     pub(crate) ending: watch::Receiver<bool>,
@@ -106,6 +110,9 @@ async fn handle(
     };
     if let Some(backend) = elsewhere {
         return proxy::forward(backend, &asked, http::Request::from_parts(parts, body)).await;
+    }
+    if let Some(place) = kubelets::target(&asked) {
+        return kubelets::forward(state, &asked, place, http::Request::from_parts(parts, body)).await;
     }
     let body = read(body).await?;
     match &asked.target {
@@ -191,7 +198,15 @@ fn only_name(asked: &Asked) -> Option<String> {
 }
 
 fn authorize(state: &State, asked: &Asked) -> Result<(), Failure> {
-    let access = access(asked);
+    authorize_as(state, asked, asked.verb)
+}
+
+/// Whether the user may do this with another verb.
+fn authorize_as(state: &State, asked: &Asked, verb: &str) -> Result<(), Failure> {
+    let access = match &asked.target {
+        Target::Path => access(asked),
+        Target::Resource(_) => Access { verb: verb.to_owned(), ..access(asked) },
+    };
     match state.rbac.allows(&state.core, &asked.user, &access) {
         Some(_) => Ok(()),
         None => Err(forbidden(&asked.user, &access)),

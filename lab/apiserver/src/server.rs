@@ -1,6 +1,6 @@
 //! The server: sockets, tasks, files.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
 use crate::allocate::Allocator;
-use crate::auth::{Authority, FRONT_PROXY, Rbac, Signer, TokenRequestSpec, certified};
+use crate::auth::{Authority, FRONT_PROXY, Identity, KUBELET_CLIENT, Rbac, Signer, TokenRequestSpec, certified};
 use crate::core::Core;
 use crate::local::Local;
 use crate::objects::Object;
-use crate::serve::{self, Backends, Never, State};
+use crate::serve::{self, Backends, Dialer, Kubelets, Never, State};
 use crate::snapshot::Disk;
 use crate::store::Store;
 use crate::{bootstrap, controllers, snapshot, tls};
@@ -49,6 +49,8 @@ pub struct Options {
     pub pod_cidrs: Vec<IpNet>,
     /// Additional names and addresses for the server's certificate.
     pub names: Vec<String>,
+    /// Opens the connections to kubelets, for logs, commands and ports of Pods.
+    pub kubelets: Dialer,
 }
 
 impl Default for Options {
@@ -63,6 +65,7 @@ impl Default for Options {
             ready_nodes: true,
             pod_cidrs: Vec::new(),
             names: Vec::new(),
+            kubelets: Dialer::default(),
         }
     }
 }
@@ -88,11 +91,23 @@ impl StartError {
     }
 }
 
+/// What a kubelet needs to serve this API server, and no other client. All as PEM.
+#[derive(Clone, Debug)]
+pub struct KubeletCertificates {
+    /// Certificate of the kubelet.
+    pub certificate: String,
+    /// Private key of the kubelet.
+    pub key: String,
+    /// The certificate that the API server presents.
+    pub client: String,
+}
+
 /// A running server. It stops on drop; [`ApiServer::stop`] also saves its state.
 pub struct ApiServer {
     state: Arc<State>,
     address: SocketAddr,
     authority: Authority,
+    kubelet_client: Identity,
     data_dir: Option<PathBuf>,
     ending: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
@@ -132,11 +147,15 @@ impl ApiServer {
         names.dedup();
         let config = tls::server(&authority, &names).map_err(StartError::Certificates)?;
         let front = authority.client(FRONT_PROXY, None).map_err(|error| StartError::Certificates(error.into()))?;
+        let kubelet_client =
+            authority.client(KUBELET_CLIENT, None).map_err(|error| StartError::Certificates(error.into()))?;
+        let to_kubelets = tls::to_kubelets(&authority, &kubelet_client).map_err(StartError::Certificates)?;
         let (ending, ended) = watch::channel(false);
         let state = Arc::new(State {
             core: core.clone(),
             rbac: Rbac::default(),
             backends: Backends::new(front),
+            kubelets: Kubelets::new(options.kubelets, to_kubelets),
             bookmark_every: options.bookmark_every,
             ending: ended.clone(),
         });
@@ -151,7 +170,7 @@ impl ApiServer {
             let settings = controllers::Settings { ready_nodes: options.ready_nodes, pod_cidrs: options.pod_cidrs };
             tasks.push(tokio::spawn(controllers::run(core, settings, ended)));
         }
-        Ok(Self { state, address, authority, data_dir: options.data_dir, ending, tasks })
+        Ok(Self { state, address, authority, kubelet_client, data_dir: options.data_dir, ending, tasks })
     }
 
     /// The URL of the server.
@@ -180,6 +199,15 @@ impl ApiServer {
         let written = self.admin_kubeconfig()?;
         crate::auth::write_private(path, written.as_bytes())
             .map_err(|error| StartError::Data(path.to_owned(), error.into()))
+    }
+
+    /// The certificates of the kubelet of a Node with these addresses.
+    pub fn kubelet_certificates(&self, node: &str, addresses: &[IpAddr]) -> Result<KubeletCertificates, StartError> {
+        let mut names = vec![node.to_owned()];
+        names.extend(addresses.iter().map(ToString::to_string));
+        let issued = self.authority.server(&format!("system:node:{node}"), &names);
+        let Identity { certificate, key } = issued.map_err(|error| StartError::Certificates(error.into()))?;
+        Ok(KubeletCertificates { certificate, key, client: self.kubelet_client.certificate.clone() })
     }
 
     /// A token of a ServiceAccount, valid for an hour.

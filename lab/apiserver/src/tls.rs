@@ -20,7 +20,7 @@ fn provider() -> Arc<CryptoProvider> {
 
 /// The TLS configuration of the server: clients may present a certificate of the CA, or none.
 pub(crate) fn server(authority: &Authority, names: &[String]) -> Result<ServerConfig, Failed> {
-    let identity = authority.server(names)?;
+    let identity = authority.server("kube-apiserver", names)?;
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes())?)?;
     let verifier =
@@ -48,6 +48,11 @@ pub(crate) fn client(ca: &str, insecure: bool, identity: &Identity) -> Result<Cl
         roots.add(certificate?)?;
     }
     Ok(config.with_root_certificates(roots).with_client_auth_cert(chain, key)?)
+}
+
+/// The TLS configuration for kubelets, which have certificates of the CA.
+pub(crate) fn to_kubelets(authority: &Authority, identity: &Identity) -> Result<ClientConfig, Failed> {
+    client(&base64::engine::general_purpose::STANDARD.encode(&authority.pem), false, identity)
 }
 
 /// Accepts any certificate, for APIServices with `insecureSkipTLSVerify`.

@@ -177,6 +177,25 @@ impl ControlPlane {
         Ok((self.read("admin.crt")?, self.read("admin.key")?))
     }
 
+    /// The certificate that the API server presents to kubelets, in PEM.
+    pub fn kubelet_client(&self) -> Result<String> {
+        self.read(&format!("{}.crt", pki::KUBELET_CLIENT))
+    }
+
+    /// A certificate and its key, in PEM, for the server of a kubelet at these addresses.
+    pub fn kubelet_server(&self, node: &str, addresses: &[IpAddr]) -> Result<(String, String)> {
+        let name = format!("kubelet-{node}");
+        let addresses: String = addresses.iter().map(|address| format!(",IP:{address}")).collect();
+        pki::server(
+            self.dir.path(),
+            &name,
+            &format!("/CN=system:node:{node}"),
+            &format!("subjectAltName=DNS:{node}{addresses}"),
+        )
+        .with_context(|| format!("cannot make a certificate for the kubelet of {node}"))?;
+        Ok((self.read(&format!("{name}.crt"))?, self.read(&format!("{name}.key"))?))
+    }
+
     /// A self-contained kubeconfig of an administrator.
     pub fn kubeconfig(&self) -> PathBuf {
         self.file("admin.kubeconfig")
@@ -249,9 +268,8 @@ impl ControlPlane {
             ("proxy-client-cert-file", file("front-proxy.crt")),
             ("proxy-client-key-file", file("front-proxy.key")),
             ("enable-aggregator-routing", "true".into()),
-            ("kubelet-client-certificate", file("kubelet-client.crt")),
-            ("kubelet-client-key", file("kubelet-client.key")),
-            ("kubelet-preferred-address-types", "InternalIP".into()),
+            ("kubelet-client-certificate", file(&format!("{}.crt", pki::KUBELET_CLIENT))),
+            ("kubelet-client-key", file(&format!("{}.key", pki::KUBELET_CLIENT))),
             ("service-account-issuer", "https://kubernetes.default.svc".into()),
             ("service-account-key-file", file("service-account.key")),
             ("service-account-signing-key-file", file("service-account.key")),

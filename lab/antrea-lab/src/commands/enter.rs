@@ -7,11 +7,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::container::Spec;
+use crate::nsenter::{NSENTER, SPACES};
 use crate::state::{Home, Lab};
-
-/// Absolute, because a Pod may have another PATH.
-const NSENTER: &str = "/usr/bin/nsenter";
-const SPACES: [&str; 6] = ["--mount", "--uts", "--ipc", "--net", "--pid", "--"];
 
 /// Namespace, name and Node of a Pod.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -33,7 +30,7 @@ pub(crate) fn node(home: &Home, lab: &Lab, name: &str) -> Result<Command> {
         bail!("there is no Node {name}: there are {}", all.cloned().collect::<Vec<_>>().join(", "));
     }
     let pid = home.node_pid(name).with_context(|| format!("{name} is not up"))?;
-    command.arg(format!("--target={pid}")).args(SPACES);
+    command.arg(format!("--target={pid}")).args(SPACES).arg("--");
     command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     Ok(command)
 }
@@ -45,7 +42,7 @@ pub(crate) fn pod(home: &Home, lab: &Lab, found: &Found, container: Option<&str>
     let pid = fs::read_to_string(directory.join("pid")).with_context(what)?;
     let spec: Spec = serde_json::from_slice(&fs::read(directory.join("spec.json")).with_context(what)?)?;
     let mut command = node(home, lab, &found.node)?;
-    command.arg(NSENTER).arg(format!("--target={}", pid.trim())).args(SPACES);
+    command.arg(NSENTER).arg(format!("--target={}", pid.trim())).args(SPACES).arg("--");
     command.env_clear().envs(spec.env);
     if let Ok(terminal) = std::env::var("TERM") {
         command.env("TERM", terminal);

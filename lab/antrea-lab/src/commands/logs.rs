@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::enter;
 use crate::cli::LabName;
+use crate::container_log::{Printer, Selection};
 use crate::state::Home;
 
 #[derive(Args, Debug)]
@@ -41,7 +42,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let run = runs.iter().rev().nth(back).with_context(|| {
         format!("{} has started {} times", directory.file_name().unwrap_or_default().to_string_lossy(), runs.len())
     })?;
-    let text = fs::read(directory.join(format!("{run}.log")))?;
+    let log = fs::read(directory.join(format!("{run}.log")))?;
+    let text = Printer::new(Selection::default()).print(&log);
     // A closed pipe is not an error.
     let _ = std::io::stdout().write_all(&text);
     Ok(())

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::container_env::ContainerEnv;
 use super::lifecycle::{Effect, Event, Lifecycle, Net, Restart, Slot, State};
+use super::pod_table::{ContainerView, PodView};
 use super::probes::ProbeResult;
 use super::sandbox::Sandbox;
 use super::status::{Conditions, Facts, MINE, status};
@@ -52,6 +53,7 @@ struct Worker {
 }
 
 struct Running {
+    pid: u32,
     monitor: u32,
     probes: AbortHandle,
     /// Kills the container after the grace period.
@@ -196,7 +198,7 @@ impl Worker {
             }
             Message::Running { slot, pid, monitor } => {
                 let probes = self.probe(slot, pid);
-                self.running.insert(slot, Running { monitor, probes, killer: None });
+                self.running.insert(slot, Running { pid, monitor, probes, killer: None });
                 Some(Event::Started(slot))
             }
         }
@@ -221,8 +223,22 @@ impl Worker {
                 }
             }
         }
+        self.publish();
         self.write_status().await;
         false
+    }
+
+    /// Publishes the state of the Pod for the kubelet's server.
+    fn publish(&self) {
+        let pid = |slot| self.running.get(&slot).map(|running| running.pid);
+        let slots = self.lifecycle.slots.iter().enumerate();
+        let view = PodView {
+            uid: self.uid().to_owned(),
+            containers: slots.map(|(index, slot)| ContainerView::new(slot, pid(index))).collect(),
+            connected: self.lifecycle.net == Net::Up,
+            netns: self.sandbox.as_ref().and_then(Sandbox::netns).map(ToOwned::to_owned),
+        };
+        self.context.pods.publish(self.namespace(), self.name(), view);
     }
 
     fn connect(&self) {
@@ -344,6 +360,7 @@ impl Worker {
                 _ => {}
             }
         }
+        self.context.pods.remove(self.namespace(), self.name(), self.uid());
         let pods: Api<core::Pod> = Api::namespaced(self.context.client.clone(), self.namespace());
         let preconditions = Preconditions { uid: self.pod.metadata.uid.clone(), resource_version: None };
         let now = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default().grace_period(0) };

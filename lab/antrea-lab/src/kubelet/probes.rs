@@ -178,8 +178,8 @@ fn status_code(answer: &[u8]) -> Option<u16> {
 }
 
 async fn run_inside(pid: u32, command: &[String]) -> Result<()> {
-    let mut inside = std::process::Command::new("nsenter");
-    inside.arg(format!("--target={pid}")).args(["--mount", "--uts", "--ipc", "--net", "--pid", "--"]).args(command);
+    let mut inside = crate::nsenter::container(pid, None);
+    inside.args(command);
     testkit::process::kill_with_parent(&mut inside);
     let mut inside = tokio::process::Command::from(inside);
     inside.stdin(Stdio::null()).kill_on_drop(true);

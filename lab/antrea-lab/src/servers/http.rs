@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use crate::accept::or_pause;
+use crate::query::parameter;
 
 const MAX_REQUEST: usize = 64 * 1024;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -83,44 +84,4 @@ pub(crate) async fn get(host: &str, port: u16, target: &str) -> Result<String> {
         bail!("{host}:{port} answered {status}: {body}");
     }
     Ok(body.to_owned())
-}
-
-/// A parameter of a query, decoded.
-fn parameter(query: &str, name: &str) -> Option<String> {
-    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    let value = pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next()?;
-    let bytes = value.as_bytes();
-    let mut decoded = Vec::new();
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        let code = bytes.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match (byte, code.and_then(|digits| u8::from_str_radix(digits, 16).ok())) {
-            (b'%', Some(code)) => {
-                decoded.push(code);
-                at += 2;
-            }
-            (b'+', _) => decoded.push(b' '),
-            (byte, _) => decoded.push(*byte),
-        }
-        at += 1;
-    }
-    Some(String::from_utf8_lossy(&decoded).into_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parameters_are_found_and_decoded() {
-        for (query, value) in [
-            ("msg=a+b%21", Some("a b!")),
-            ("x=1&msg=2", Some("2")),
-            ("msg=%", Some("%")),
-            ("msg=%zz", Some("%zz")),
-            ("x=1", None),
-        ] {
-            assert_eq!(parameter(query, "msg").as_deref(), value, "{query}");
-        }
-    }
 }

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::control_plane::{ControlPlane, write_private};
+use super::control_plane::ControlPlane;
 use crate::node::daemon::Backoff;
 use crate::plan::{Kubernetes, Node, Plan};
-use crate::state::Home;
+use crate::state::{Home, write_private};
 
 /// RBAC rules of kubelets, for the embedded API, which has no Node authorizer.
 const KUBELETS: &str = include_str!("../../manifests/kubelet.yaml");
@@ -51,7 +51,7 @@ fn accounts(plan: &Plan) -> impl Iterator<Item = &'static str> + use<> {
     agent.into_iter().chain(plan.has_kube_proxy().then_some(KUBE_PROXY))
 }
 
-/// Writes the kubeconfigs of a Node: the kubelet's with a certificate, those of other programs with tokens. Tokens are bound
+/// Writes the credentials of a Node: the kubelet has certificates, other programs have kubeconfigs with tokens. Tokens are bound
 /// to the Node, so they are issued after the kubelet has created the Node object.
 pub(crate) async fn write_credentials(
     client: &kube::Client,
@@ -62,6 +62,8 @@ pub(crate) async fn write_credentials(
 ) -> Result<()> {
     let kubelet = control_plane.kubelet(&node.name)?;
     write_private(&home.kubelet_kubeconfig(&node.name), &kubelet)?;
+    let server = serde_json::to_string(&control_plane.kubelet_server(node)?)?;
+    write_private(&home.kubelet_credentials(&node.name), &server)?;
     for account in accounts(plan) {
         let token = home.token_of(account, &node.name);
         write_private(&home.kubeconfig_of(account, &node.name), &kubeconfig(&kubelet, &token)?)?;

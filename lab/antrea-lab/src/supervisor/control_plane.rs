@@ -1,16 +1,16 @@
 //! The Kubernetes API of a lab: on the host's loopback interface, and at an address of the underlay for Nodes.
 
-use std::net::SocketAddr;
-use std::path::Path;
+use std::net::{IpAddr, SocketAddr};
 
-use anyhow::{Context, Result, bail};
-use apiserver::{ApiServer, Options};
+use anyhow::{Context, Result};
+use apiserver::{ApiServer, Dialer, KubeletCertificates, Options};
 use serde_json::json;
 
 use super::forward::{End, forward};
 use super::real;
 use super::underlay::Underlay;
-use crate::plan::{self, Kubernetes, Plan};
+use crate::kubelet::Credentials;
+use crate::plan::{self, Kubernetes, Node, Plan};
 use crate::state::Home;
 
 /// The running API server; it ends when this is dropped.
@@ -55,19 +55,32 @@ impl ControlPlane {
         }
     }
 
-    /// The CA certificate of the real API server, in PEM: real kubelets verify the API server's requests with it.
-    pub(crate) fn ca(&self) -> Result<String> {
+    /// The certificates of the server of a Node's kubelet.
+    pub(crate) fn kubelet_server(&self, node: &Node) -> Result<Credentials> {
+        let addresses = [IpAddr::from(node.ipv4), node.ipv6.into()];
         match &self.server {
-            Server::Embedded(_) => bail!("a real kubelet needs a real API server"),
-            Server::Real(plane) => plane.ca(),
+            Server::Embedded(server) => {
+                let KubeletCertificates { certificate, key, client } =
+                    server.kubelet_certificates(&node.name, &addresses)?;
+                Ok(Credentials { certificate, key, ca: server.ca_pem().to_owned(), client })
+            }
+            Server::Real(plane) => {
+                let (certificate, key) = plane.kubelet_server(&node.name, &addresses)?;
+                Ok(Credentials { certificate, key, ca: plane.ca()?, client: plane.kubelet_client()? })
+            }
         }
     }
 
     async fn embedded(home: &Home, underlay: &Underlay) -> Result<Self> {
         let nets = plan::SERVICE_NETS.iter().map(|net| net.parse());
+        let control = underlay.control.clone();
         let options = Options {
             service_cidrs: nets.collect::<Result<_, _>>()?,
             names: vec![plan::API.to_string()],
+            kubelets: Dialer::new(move |address| {
+                let end = End(Some(control.clone()), address);
+                async move { end.connect().await.map_err(std::io::Error::other) }
+            }),
             ..Options::default()
         };
         let server = ApiServer::start(options).await.context("the embedded API server")?;
@@ -96,13 +109,4 @@ fn write_endpoints(server: &ApiServer) -> Result<()> {
         .create("discovery.k8s.io/v1", "endpointslices", "default", slice)
         .map(drop)
         .map_err(|failure| anyhow::anyhow!("cannot write the endpoints of the Service kubernetes: {failure}"))
-}
-
-/// Writes a file that only its owner can read.
-pub(crate) fn write_private(path: &Path, content: &str) -> Result<()> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    let file = std::fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(content.as_bytes()))
-        .with_context(|| format!("cannot write {}", path.display()))
 }

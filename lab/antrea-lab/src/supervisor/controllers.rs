@@ -15,12 +15,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::accounts;
-use super::control_plane::{ControlPlane, write_private};
+use super::control_plane::ControlPlane;
 use super::forward::{End, forward_to};
 use super::underlay::Underlay;
 use crate::node::daemon::Backoff;
 use crate::plan::{self, Plan, Segment};
-use crate::state::Home;
+use crate::state::{Home, write_private};
 
 const MANIFEST: &str = include_str!("../../../../deploy/kubernetes/antrea-controller.yml");
 /// Kinds of the manifest that a lab does not use: they start the controllers in a cluster.

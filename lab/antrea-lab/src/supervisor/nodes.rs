@@ -182,7 +182,6 @@ impl<'a> Nodes<'a> {
         fs::create_dir_all(&directory)?;
         accounts::write_credentials(&self.client, self.control_plane, self.home, &self.lab.plan, node).await?;
         if self.lab.plan.kubelet == Kubelet::Real {
-            fs::write(self.home.ca(&node.name), self.control_plane.ca()?)?;
             self.create_object(node).await.with_context(|| format!("the Node object {}", node.name))?;
         }
         let log_path = directory.join("kubelet.log");

@@ -8,12 +8,11 @@ use anyhow::{Context, Result};
 use testkit::ControlPlane;
 use testkit::kubernetes::Options;
 
-use super::control_plane::write_private;
 use super::forward::{End, forward};
 use super::underlay::Underlay;
 use crate::plan;
 use crate::progress::step;
-use crate::state::Home;
+use crate::state::{Home, write_private};
 
 /// Starts the control plane, and writes the administrator's kubeconfig. Returns it with the URL of the API on the host.
 pub(super) async fn start(home: &Home, underlay: &Underlay) -> Result<(ControlPlane, String)> {
@@ -22,7 +21,7 @@ pub(super) async fn start(home: &Home, underlay: &Underlay) -> Result<(ControlPl
     std::fs::DirBuilder::new().mode(0o700).create(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let options = Options {
         netns: Some(underlay.control.clone()),
-        dir: Some(dir),
+        dir: Some(dir.clone()),
         listen: plan::API.into(),
         port: plan::API_PORT,
         is_endpoint: true,
@@ -31,7 +30,12 @@ pub(super) async fn start(home: &Home, underlay: &Underlay) -> Result<(ControlPl
         scheduler: true,
         pod_cidrs: String::new(),
         service_cidrs: plan::SERVICE_NETS.join(","),
-        apiserver_flags: vec!["--enable-admission-plugins=NodeRestriction".into()],
+        apiserver_flags: vec![
+            "--enable-admission-plugins=NodeRestriction".into(),
+            format!("--kubelet-certificate-authority={}", dir.join("ca.crt").display()),
+            // There is no DNS server for the names of Nodes.
+            "--kubelet-preferred-address-types=InternalIP".into(),
+        ],
     };
     step("etcd, kube-apiserver, kube-controller-manager and kube-scheduler are starting");
     let plane = tokio::task::spawn_blocking(|| ControlPlane::start(options)).await??;

@@ -1,4 +1,6 @@
-//! Labs with the real Kubernetes control plane.
+//! Labs with the real Kubernetes control plane, and its kubectl.
+
+mod kubectl;
 
 mod real_kubelet;
 

@@ -12,6 +12,8 @@ mod endurance;
 #[cfg(test)]
 mod failed;
 #[cfg(test)]
+mod kubelet_server;
+#[cfg(test)]
 mod kubernetes;
 #[cfg(test)]
 mod lab;

@@ -14,6 +14,9 @@ use super::User;
 /// The user as which the server forwards requests to backends of APIServices, which trust its `X-Remote-*` headers.
 pub(crate) const FRONT_PROXY: &str = "front-proxy";
 
+/// The user as which the server connects to kubelets.
+pub(crate) const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
+
 /// A certificate and its key, as PEM.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
@@ -49,9 +52,9 @@ impl Authority {
     }
 
     /// Issues a certificate for a server with these names and addresses.
-    pub(crate) fn server(&self, names: &[String]) -> Result<Identity, rcgen::Error> {
+    pub(crate) fn server(&self, common: &str, names: &[String]) -> Result<Identity, rcgen::Error> {
         let mut parameters = CertificateParams::new(names.to_vec())?;
-        parameters.distinguished_name = name("kube-apiserver", None);
+        parameters.distinguished_name = name(common, None);
         self.sign(parameters, ExtendedKeyUsagePurpose::ServerAuth)
     }
 

@@ -111,7 +111,7 @@ pub(crate) static ROWS: &[Row] = &[
         kind: "Pod",
         short: &["po"],
         categories: &["all"],
-        subresources: &["binding", "eviction", "status"],
+        subresources: &["attach", "binding", "eviction", "exec", "log", "portforward", "status"],
         generation: true,
         fields: &[
             "spec.nodeName",

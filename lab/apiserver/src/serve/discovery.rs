@@ -124,6 +124,10 @@ fn subresource(resource: &Resource, name: &str) -> (String, &'static str, &'stat
         "eviction" => ("Eviction".to_owned(), "policy", "v1", &["create"]),
         "token" => ("TokenRequest".to_owned(), "authentication.k8s.io", "v1", &["create"]),
         "scale" => ("Scale".to_owned(), "autoscaling", "v1", &["get", "patch", "update"]),
+        "attach" => ("PodAttachOptions".to_owned(), "", "", &["create", "get"]),
+        "exec" => ("PodExecOptions".to_owned(), "", "", &["create", "get"]),
+        "portforward" => ("PodPortForwardOptions".to_owned(), "", "", &["create", "get"]),
+        "log" => (resource.kind.clone(), "", "", &["get"]),
         "finalize" => (resource.kind.clone(), "", "", &["update"]),
         _ => (resource.kind.clone(), "", "", &["get", "patch", "update"]),
     }

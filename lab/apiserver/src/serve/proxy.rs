@@ -176,7 +176,7 @@ where
     }
     let stream = TcpStream::connect((host, port)).await.map_err(|error| unavailable(&error.to_string()))?;
     if !secure {
-        return exchange(stream, request).await;
+        return exchange(stream, request).await.map_err(|error| unavailable(&error.to_string()));
     }
     let (namespace, name) = backend.service.split_once('/').unwrap_or_default();
     let config = tls::client(&backend.ca, backend.insecure, &backend.identity)
@@ -184,23 +184,24 @@ where
     let name =
         ServerName::try_from(format!("{name}.{namespace}.svc")).map_err(|error| unavailable(&error.to_string()))?;
     let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
-    exchange(stream.map_err(|error| unavailable(&error.to_string()))?, request).await
+    let stream = stream.map_err(|error| unavailable(&error.to_string()))?;
+    exchange(stream, request).await.map_err(|error| unavailable(&error.to_string()))
 }
 
-async fn exchange<S, B>(stream: S, request: Request<B>) -> Result<Response<Incoming>, Failure>
+/// Sends a request on a new connection.
+pub(super) async fn exchange<S, B>(stream: S, request: Request<B>) -> hyper::Result<Response<Incoming>>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = handshake.map_err(|error| unavailable(&error.to_string()))?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "connection to the backend of an APIService ended");
+        if let Err(error) = connection.with_upgrades().await {
+            tracing::debug!(%error, "connection to a backend or kubelet ended");
         }
     });
-    sender.send_request(request.map(Box::pin)).await.map_err(|error| unavailable(&error.to_string()))
+    sender.send_request(request.map(Box::pin)).await
 }
 
 /// The resources of all backends, for aggregated discovery.

@@ -20,19 +20,25 @@ use crate::client::{Client, start};
 
 const SERVICE: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1.far.example.com";
 
+/// Accepts clients with a certificate of the server's CA.
+pub(crate) fn acceptor(server: &ApiServer, own: &str, key: &str) -> TlsAcceptor {
+    let certificate = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate(server.ca_pem())).unwrap();
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build().unwrap();
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+    let config = config.with_client_cert_verifier(verifier).with_single_cert(vec![certificate(own)], key);
+    TlsAcceptor::from(Arc::new(config.unwrap()))
+}
+
 /// A backend that requires a certificate of the server's CA, and returns the user of each request. Returns its address
 /// and its certificate.
 async fn backend(server: &ApiServer) -> (http::Uri, String) {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(vec!["far.default.svc".to_owned()]).unwrap().self_signed(&key).unwrap();
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(server.ca_pem().as_bytes()).unwrap()).unwrap();
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build().unwrap();
-    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap();
-    let config = config.with_client_cert_verifier(verifier).with_single_cert(vec![certificate.der().clone()], key);
-    let acceptor = TlsAcceptor::from(Arc::new(config.unwrap()));
+    let acceptor = acceptor(server, &certificate.pem(), &key.serialize_pem());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
     tokio::spawn(async move {

@@ -56,7 +56,7 @@ impl Client {
         let name = ServerName::try_from(self.address.ip().to_string()).unwrap();
         let stream = self.tls.connect(name, stream).await.unwrap();
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
-        tokio::spawn(connection);
+        tokio::spawn(connection.with_upgrades());
         let mut request = request.header("host", "x");
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
@@ -90,11 +90,24 @@ impl Client {
     }
 
     pub(crate) async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> (u16, Value) {
-        let request = headers.iter().fold(Request::builder().uri(path), |all, (name, value)| all.header(*name, *value));
-        let response = self.exchange(request, "").await;
+        let response = self.upgrade(path, headers).await;
         let code = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (code, serde_json::from_slice(&body).unwrap_or_default())
+    }
+
+    /// A response that is not JSON.
+    pub(crate) async fn text(&self, path: &str) -> (u16, String) {
+        let response = self.open("GET", path, "application/json", "").await;
+        let code = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (code, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    /// The response to a request with these headers, which may upgrade the connection.
+    pub(crate) async fn upgrade(&self, path: &str, headers: &[(&str, &str)]) -> http::Response<Incoming> {
+        let request = headers.iter().fold(Request::builder().uri(path), |all, (name, value)| all.header(*name, *value));
+        self.exchange(request, "").await
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> (u16, Value) {

@@ -11,6 +11,8 @@ mod controllers;
 #[cfg(test)]
 mod kubectl;
 #[cfg(test)]
+mod kubelets;
+#[cfg(test)]
 mod openapi;
 #[cfg(test)]
 mod proxy;

@@ -11,14 +11,16 @@ use crate::process::run;
 /// The common name of the API server's certificate towards aggregated API servers.
 pub(super) const FRONT_PROXY: &str = "front-proxy";
 
+/// The file name of the API server's certificate towards kubelets.
+pub(super) const KUBELET_CLIENT: &str = "kubelet-client";
+
 /// Client certificates: file name and subject. The API server takes `CN` for the user and `O` for the groups.
 const CLIENTS: [(&str, &str); 5] = [
     ("admin", "/O=system:masters/CN=admin"),
     ("controller-manager", "/CN=system:kube-controller-manager"),
     ("scheduler", "/CN=system:kube-scheduler"),
     ("front-proxy", "/CN=front-proxy"),
-    // The API server towards kubelets, for logs and exec.
-    ("kubelet-client", "/O=system:masters/CN=kube-apiserver-kubelet-client"),
+    (KUBELET_CLIENT, "/O=system:masters/CN=kube-apiserver-kubelet-client"),
 ];
 const SERVER_NAMES: &str = "subjectAltName=IP:127.0.0.1,IP:10.96.0.1,DNS:localhost,DNS:kubernetes,\
                             DNS:kubernetes.default,DNS:kubernetes.default.svc";
@@ -28,13 +30,18 @@ const SERVER_NAMES: &str = "subjectAltName=IP:127.0.0.1,IP:10.96.0.1,DNS:localho
 pub(super) fn generate(dir: &Path, address: IpAddr) -> Result<()> {
     certificate(dir, "ca", "/CN=kubernetes", &["keyUsage=critical,keyCertSign,cRLSign,digitalSignature"], false)?;
     let names = format!("{SERVER_NAMES},IP:{address}");
-    certificate(dir, "apiserver", "/CN=kube-apiserver", &[&names, "extendedKeyUsage=serverAuth"], true)?;
+    server(dir, "apiserver", "/CN=kube-apiserver", &names)?;
     for (name, subject) in CLIENTS {
         client(dir, name, subject)?;
     }
     let mut key = Command::new("openssl");
     key.current_dir(dir).args(["genpkey", "-quiet", "-algorithm", "RSA", "-out", "service-account.key"]);
     run(&mut key, None).map(drop)
+}
+
+/// Makes a server certificate with these alternative names and its key: `name`.crt and `name`.key in `dir`.
+pub(super) fn server(dir: &Path, name: &str, subject: &str, names: &str) -> Result<()> {
+    certificate(dir, name, subject, &[names, "extendedKeyUsage=serverAuth"], true)
 }
 
 /// Makes a client certificate and its key: `name`.crt and `name`.key in `dir`.

@@ -28,7 +28,7 @@ const CRATES: &[(Class, &[&str])] = &[
     (Pure, &["delta", "selector", "policy", "proxy", "pipeline", "simulator", "node", "simcluster"]),
     (Rim, &["ovs", "host", "k8s", "api", "telemetry", "reconcile"]),
     (Bin, &["antrea-controller", "antrea-agent", "antrea-cni", "antctl"]),
-    (Lab, &["antrea-lab", "apiserver"]),
+    (Lab, &["antrea-lab", "apiserver", "streaming"]),
     (Bench, &["benches"]),
     (Test, &["testkit", "compat", "oracle"]),
 ];

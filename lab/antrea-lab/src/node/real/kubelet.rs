@@ -9,15 +9,25 @@ use testkit::process::log_tail as tail;
 
 use super::containerd;
 use crate::cgroups;
+use crate::kubelet::Credentials;
 use crate::node::daemon::{self, Program};
 use crate::plan::{DNS, DOMAIN, Node};
-use crate::state::Home;
+use crate::state::{Home, write_private};
 
 /// Starts kubelet, and restarts it whenever it ends.
 pub(super) fn start(home: &Home, node: &Node) -> Result<()> {
     let directory = home.node(&node.name);
     let file = directory.join("kubelet.conf");
-    fs::write(&file, format!("{:#}\n", configuration(home, node)))?;
+    let credentials = Credentials::read(&home.kubelet_credentials(&node.name))?;
+    let [certificate, key, ca] = ["kubelet.crt", "kubelet.key", "ca.crt"].map(|name| directory.join(name));
+    fs::write(&certificate, credentials.certificate)?;
+    fs::write(&ca, credentials.ca)?;
+    write_private(&key, &credentials.key)?;
+    let mut configuration = configuration(home, node);
+    configuration["tlsCertFile"] = json!(certificate);
+    configuration["tlsPrivateKeyFile"] = json!(key);
+    configuration["authentication"]["x509"] = json!({"clientCAFile": ca});
+    fs::write(&file, format!("{configuration:#}\n"))?;
     let program = Program {
         name: home.programs().join("kubelet"),
         arguments: vec![
@@ -48,11 +58,7 @@ fn configuration(home: &Home, node: &Node) -> Value {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "containerRuntimeEndpoint": format!("unix://{}", containerd::SOCKET),
-        "authentication": {
-            "anonymous": {"enabled": false},
-            "webhook": {"enabled": true},
-            "x509": {"clientCAFile": home.ca(&node.name)},
-        },
+        "authentication": {"anonymous": {"enabled": false}, "webhook": {"enabled": true}},
         "authorization": {"mode": "Webhook"},
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": cgroups::of_node(home, &node.name),
