@@ -97,6 +97,8 @@ fn changes_of_routes_and_of_the_macs_of_next_hops_are_reported_and_others_are_no
     reported("the MAC of a next hop that had none");
     neighbour(NEAR, "0a:00:00:00:00:02", "reachable");
     reported("another MAC");
+    node.ip(["neigh", "replace", NEAR, "dev", "eth0", "nud", "failed"]).unwrap();
+    reported("a next hop that does not answer");
     node.ip(["link", "set", "eth0", "mtu", "1400"]).unwrap();
     reported("the device");
 }
