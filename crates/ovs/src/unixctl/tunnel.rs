@@ -14,7 +14,7 @@ const SHOW_NEIGHBOURS: &str = "tnl/neigh/show";
 /// A route to a single address that was added by a command, not copied from the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TunnelRoute {
-    /// The destination.
+    /// The address that it leads to.
     pub to: IpAddr,
     /// The device or bridge that packets leave by.
     pub device: String,

@@ -19,7 +19,7 @@ use super::world::{A, End, HOST, NODE, NODE_2, PEER_MAC, at, usual};
 use crate::client::Client;
 use crate::cluster::{Cluster, Service};
 
-/// The transport bridge.
+/// Name of the transport bridge; the agent calls it otherwise.
 const UNDERLAY: &str = "br-phy";
 
 /// A Node with one Pod.
