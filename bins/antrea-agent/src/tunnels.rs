@@ -25,8 +25,9 @@ use crate::blocking::BlockingError;
 use crate::desired::DesiredPart;
 use crate::engine::Engine;
 
-/// Neighbours of ovs-vswitchd expire after 15 minutes without packets, so each pass sets them again.
-const SETTINGS: Settings = Settings { period: Some(Duration::from_secs(60)), ..Settings::ON_CHANGE };
+/// Each pass sets the neighbours again, which ovs-vswitchd forgets after 15 minutes without packets, and has the kernel confirm
+/// MACs that it has not used for a while: a Node that has another one need not announce it.
+const SETTINGS: Settings = Settings { period: Some(Duration::from_secs(20)), ..Settings::ON_CHANGE };
 /// How long a pass waits for the connection to the transport bridge.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delays until the kernel is asked again for a MAC that it could not resolve.
@@ -49,7 +50,7 @@ pub(crate) async fn run(engine: Engine, run_dir: PathBuf, device: &str, status: 
         |brain| (brain.tunnel_version(), brain.tunnels()),
     );
     let watch = Watch::open(device)
-        .map_err(|error| warn!(%error, "cannot watch the kernel; the next hops of tunnels are checked once a minute"))
+        .map_err(|error| warn!(%error, "cannot watch the kernel; the next hops of tunnels are checked every 20 s"))
         .ok();
     let socket = run_dir.join(format!("{TRANSPORT_BRIDGE}.mgmt"));
     let (switch, events) = Switch::start(ovs::switch::Config::new(socket));
@@ -189,7 +190,7 @@ async fn connected(events: &mut Events) {
 async fn moved(watch: &mut Option<Watch>, neighbours: &BTreeMap<IpAddr, Option<Mac>>) {
     let Some(open) = watch else { return std::future::pending().await };
     if let Err(error) = open.changed(neighbours).await {
-        warn!(%error, "lost the watch of the kernel; from now on the next hops of tunnels are checked once a minute");
+        warn!(%error, "lost the watch of the kernel; from now on the next hops of tunnels are checked every 20 s");
         *watch = None;
     }
 }

@@ -72,7 +72,7 @@ impl Offloads {
         self.is_on(device, GET_GRO)
     }
 
-    /// Turns off GRO.
+    /// Turns off the merging of received packets (GRO).
     pub(crate) fn stop_merging(&self, device: &str) -> Result<(), Errno> {
         self.ioctl(device, &mut Value { command: SET_GRO, data: 0 })
     }

@@ -124,11 +124,12 @@ fn change(message: Message<'_>, device: &[u8], neighbours: &BTreeMap<IpAddr, Opt
         libc::RTM_NEWROUTE | libc::RTM_DELROUTE => {
             (message.body.get(5) != Some(&ROUTE_PROTOCOL)).then_some(Change::Routes)
         }
-        // The kernel reports every step of a confirmation, too. Without a MAC, the last one is the best guess.
+        // The kernel reports every step of a confirmation, too. One that has failed has to be started again, once.
         libc::RTM_NEWNEIGH => {
             let neighbour = neighbour::Known::read(message.body)?;
             let before = neighbours.get(&neighbour.ip)?;
-            (neighbour.mac.is_some() && neighbour.mac != *before).then_some(Change::Neighbours)
+            let is_news = neighbour.mac.is_some() && neighbour.mac != *before;
+            (is_news || neighbour.is_failed() && before.is_some()).then_some(Change::Neighbours)
         }
         _ => None,
     }

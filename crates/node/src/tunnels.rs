@@ -22,7 +22,7 @@ pub struct Tunnels {
     pub device: String,
     /// The source address of tunnel packets.
     pub source: IpAddr,
-    /// The remote ends.
+    /// Addresses of the Nodes at the other ends.
     pub peers: BTreeSet<IpAddr>,
     /// Whether `peers` has all of them, so that paths to others are stale.
     pub is_complete: bool,

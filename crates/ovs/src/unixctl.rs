@@ -287,10 +287,19 @@ impl Control {
         command: &str,
         args: &[Vec<String>],
     ) -> Result<Vec<Result<String, UnixctlError>>, UnixctlError> {
+        let calls: Vec<(&str, &[String])> = args.iter().map(|args| (command, args.as_slice())).collect();
+        self.sequence(&calls).await
+    }
+
+    /// Calls commands over one connection, without waiting for one answer before the next call; an outcome for each.
+    async fn sequence(&self, calls: &[(&str, &[String])]) -> Result<Vec<Result<String, UnixctlError>>, UnixctlError> {
         let (socket, timeout) = (&self.socket, self.timeout);
-        match tokio::time::timeout(timeout, exchange(socket, command, args)).await {
+        match tokio::time::timeout(timeout, exchange(socket, calls)).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(UnixctlError::TimedOut { command: command.to_owned(), socket: socket.clone(), timeout }),
+            Err(_) => {
+                let command = calls.first().map_or_else(String::new, |(command, _)| (*command).to_owned());
+                Err(UnixctlError::TimedOut { command, socket: socket.clone(), timeout })
+            }
         }
     }
 
@@ -303,31 +312,36 @@ impl Control {
 
 async fn exchange(
     socket: &Path,
-    command: &str,
-    calls: &[Vec<String>],
+    calls: &[(&str, &[String])],
 ) -> Result<Vec<Result<String, UnixctlError>>, UnixctlError> {
-    let io = |source| UnixctlError::Io { command: command.to_owned(), socket: socket.to_owned(), source };
-    let decode = |source| UnixctlError::Decode { command: command.to_owned(), source };
-    let mut stream = UnixStream::connect(socket).await.map_err(io)?;
+    let Some((first, _)) = calls.first() else { return Ok(Vec::new()) };
+    let failed = |command: &str, source| {
+        let (command, socket) = (command.to_owned(), socket.to_owned());
+        UnixctlError::Io { command, socket, source }
+    };
+    let mut stream = UnixStream::connect(socket).await.map_err(|source| failed(first, source))?;
     let mut requests = Vec::new();
-    for args in calls {
+    for (command, args) in calls {
         let request = Request::new(0, command, args.iter().map(|arg| arg.as_str().into()).collect());
         requests.extend(Message::from(request).to_bytes());
     }
-    stream.write_all(&requests).await.map_err(io)?;
+    stream.write_all(&requests).await.map_err(|source| failed(first, source))?;
     let mut framer = Framer::default();
     let mut chunk = vec![0; CHUNK];
     let mut outcomes = Vec::with_capacity(calls.len());
-    while outcomes.len() < calls.len() {
-        let next = framer.next_value();
-        let next = next.map_err(|source| UnixctlError::Frame { command: command.to_owned(), source })?;
-        let Some(answer) = next else {
-            match stream.read(&mut chunk).await.map_err(io)? {
-                0 => return Err(io(io::ErrorKind::UnexpectedEof.into())),
+    for (command, _) in calls {
+        let answer = loop {
+            let next = framer.next_value();
+            let next = next.map_err(|source| UnixctlError::Frame { command: (*command).to_owned(), source })?;
+            if let Some(answer) = next {
+                break answer;
+            }
+            match stream.read(&mut chunk).await.map_err(|source| failed(command, source))? {
+                0 => return Err(failed(command, io::ErrorKind::UnexpectedEof.into())),
                 n => framer.push(chunk.get(..n).unwrap_or_default()),
             }
-            continue;
         };
+        let decode = |source| UnixctlError::Decode { command: (*command).to_owned(), source };
         outcomes.push(match Message::decode(answer).map_err(decode)? {
             Message::Response(response) => match response.outcome {
                 Ok(Value::String(text)) => Ok(text),
@@ -335,7 +349,7 @@ async fn exchange(
                 Ok(other) => Err(decode(DecodeError::unexpected("text", &other))),
                 Err(error) => {
                     let message = error.as_str().map_or_else(|| error.to_string(), |text| text.trim_end().to_owned());
-                    Err(UnixctlError::Refused { command: command.to_owned(), message })
+                    Err(UnixctlError::Refused { command: (*command).to_owned(), message })
                 }
             },
             other => Err(decode(DecodeError::unexpected("a response", &other.encode()))),

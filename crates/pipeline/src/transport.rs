@@ -18,7 +18,7 @@ use types::network::TunnelPackets;
 use crate::arp;
 use crate::priority::{MISS, transport};
 
-/// Its only table.
+/// The bridge has one table only.
 const TABLE: u8 = 0;
 
 /// The transport bridge of a Node.

@@ -6,9 +6,10 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use node::{Own, local_addresses, node_addresses};
 use openflow::port::Port;
+use pipeline::TransportBridge;
 use pipeline::model::{Features, Gateway};
 use serde::Deserialize;
-use types::network::{Datapath, Mode, Tunnel};
+use types::network::{Datapath, Mode, Tunnel, TunnelPackets};
 use types::node::Node;
 use types::{Mac, ObjectName};
 
@@ -18,6 +19,8 @@ use crate::Error;
 pub(crate) const GATEWAY_DEVICE: &str = "antrea-gw0";
 /// Name of the device towards other Nodes in host state.
 pub(crate) const TRANSPORT_DEVICE: &str = "eth0";
+/// Its port on the transport bridge.
+const UPLINK_PORT: Port = Port(1);
 
 /// Settings of a Node. The doc of each field has its default.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -149,6 +152,7 @@ impl NodeSettings {
         }
         let default_services = || "10.96.0.0/12".parse().map(|net| vec![net]).unwrap_or_default();
         let has_tunnel = self.mode.has_tunnel();
+        let tunnel_port = Tunnel::Geneve.udp_port().filter(|_| has_tunnel);
         let first = addresses.v4.or(addresses.v6);
         let mac = self.gateway.mac.map(|text| text.0).or(first.map(|address| Mac::of_ip(address.gateway)));
         Ok(Own {
@@ -159,7 +163,7 @@ impl NodeSettings {
             gateway_device: GATEWAY_DEVICE.to_owned(),
             gateway: Gateway { port: Port(self.gateway.ofport), mac: mac.unwrap_or(Mac::GLOBAL_VIRTUAL) },
             tunnels: if has_tunnel { vec![Port(self.tunnel.ofport)] } else { Vec::new() },
-            tunnel_port: Tunnel::Geneve.udp_port().filter(|_| has_tunnel),
+            tunnel_port,
             addresses,
             transport_device: TRANSPORT_DEVICE.to_owned(),
             transport_subnets: self.transport_subnet.into_iter().collect(),
@@ -169,7 +173,13 @@ impl NodeSettings {
             service_cidrs: self.service_cidrs.clone().unwrap_or_else(default_services),
             serving: proxy::Serving::default(),
             control_path: node::ControlPath::default(),
-            transport_bridge: None,
+            transport_bridge: match first.map(|address| address.node) {
+                Some(IpAddr::V4(address)) if self.datapath == Datapath::Netdev => {
+                    let tunnel = tunnel_port.map(TunnelPackets::Udp);
+                    tunnel.map(|tunnel| TransportBridge { uplink: UPLINK_PORT, address, tunnel })
+                }
+                _ => None,
+            },
             tunnel_problem: None,
         })
     }

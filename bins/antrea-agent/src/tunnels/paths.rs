@@ -55,7 +55,7 @@ pub(super) async fn reconcile(run_dir: &Path, desired: &Tunnels) -> Result<Outco
     // A peer that is unreachable for a moment keeps its path.
     let is_complete = desired.is_complete && outcome.failures.is_empty();
     outcome.changes = path_changes(&paths, is_complete, &routers, &neighbours);
-    outcome.apply(&control, &desired.device).await?;
+    outcome.apply(&control, &desired.device, &paths).await?;
     let has_new_route = outcome.changes.iter().any(|change| matches!(change, PathChange::PutRoute { .. }));
     let routes = if has_new_route { self::routes(&control, desired).await? } else { routes };
     for (to, route) in routes.iter().filter(|(to, _)| paths.contains_key(*to)) {
@@ -74,7 +74,12 @@ async fn routes(control: &Control, desired: &Tunnels) -> Result<BTreeMap<IpAddr,
 
 impl Outcome {
     /// Applies the changes; those that ovs-vswitchd refuses become failures.
-    async fn apply(&mut self, control: &Control, device: &str) -> Result<(), TunnelProblem> {
+    async fn apply(
+        &mut self,
+        control: &Control,
+        device: &str,
+        paths: &BTreeMap<IpAddr, TunnelPath>,
+    ) -> Result<(), TunnelProblem> {
         // All of them, since they expire; and before the routes that need them.
         let known = self.neighbours.iter().filter_map(|(ip, mac)| Some((*ip, (*mac)?))).collect();
         for set in control.set_tunnel_neighbours(TRANSPORT_BRIDGE, &known).await? {
@@ -95,8 +100,13 @@ impl Outcome {
                 self.failures.push(TunnelProblem::Refused { to: *to, source });
             }
         }
-        for removed in control.remove_tunnel_routes(&remove).await? {
-            removed?;
+        let is_refused = |to: &IpAddr| {
+            self.failures.iter().any(|failure| matches!(failure, TunnelProblem::Refused { to: of, .. } if of == to))
+        };
+        let kept = paths.iter().find(|(to, _)| !is_refused(to));
+        let kept = kept.map(|(to, path)| (*to, path.router));
+        for to in remove {
+            control.remove_tunnel_route(device, to, kept).await?;
         }
         Ok(())
     }

@@ -30,4 +30,6 @@ mod restart;
 #[cfg(test)]
 mod reuse;
 #[cfg(test)]
+mod tunnels;
+#[cfg(test)]
 mod underlay;

@@ -20,12 +20,12 @@ impl Node {
         route.split_whitespace().skip_while(|word| *word != "dev").nth(1).unwrap_or_default().to_owned()
     }
 
-    fn problems(&self) -> Vec<String> {
+    pub(crate) fn problems(&self) -> Vec<String> {
         let info: Value = self.ask_json("/v1/agentinfo");
         info["problems"].as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
     }
 
-    fn wait_problem(&self, about: &str) {
+    pub(crate) fn wait_problem(&self, about: &str) {
         let found = || self.problems().iter().any(|problem| problem.contains(about)).then_some(());
         until(format!("a problem: {about}"), TIMEOUT, found)
             .unwrap_or_else(|error| panic!("{error}: {:?}", self.problems()));

@@ -36,6 +36,11 @@ impl Known {
         })
     }
 
+    /// Whether it does not answer.
+    pub(crate) fn is_failed(&self) -> bool {
+        self.state == NeighbourState::Failed
+    }
+
     /// Whether the kernel has confirmed it a short time ago, is doing so, or never has to.
     pub(crate) fn is_confirmed(&self) -> bool {
         use NeighbourState::{Delay, Incomplete, Noarp, Permanent, Probe, Reachable};

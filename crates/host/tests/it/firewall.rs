@@ -8,8 +8,9 @@ use host::{Kernel, diff, nft};
 use testkit::process::run;
 use testkit::wait::{TIMEOUT, until};
 use testkit::{Netns, veth_pair};
-use types::host::{Desired, Firewall, Guard, NodePort, Op, PolicyOnly, Virtual};
+use types::host::{Desired, Firewall, Guard, NodePort, Op, PolicyOnly, SwitchTunnel, Virtual};
 use types::meta::Protocol;
+use types::network::TunnelPackets;
 
 fn node_port(ip: &str, port: u16) -> NodePort {
     NodePort { ip: ip.parse().unwrap(), protocol: Protocol::Tcp, port }
@@ -25,7 +26,7 @@ pub(crate) fn firewall() -> Firewall {
         node_ports: ["192.0.2.1", "127.0.0.1", "2001:db8::1"].map(|ip| node_port(ip, 30001)).into(),
         virtual_service: Virtual { v4: "169.254.0.253".parse().ok(), v6: "fc01::aabb:ccdd".parse().ok() },
         tunnel_ports: [6081, 4789].into(),
-        switch_tunnel: Some(SwitchTunnel { device: "uplink".into(), packets: TunnelPackets::Udp(6081) }),
+        switch_tunnel: None,
         host_mark: Some(1),
         policy_only: None,
         guard: Guard {
@@ -35,6 +36,11 @@ pub(crate) fn firewall() -> Firewall {
             nodes: ["192.0.2.1", "192.0.2.2", "2001:db8::2"].map(|ip| ip.parse().unwrap()).into(),
         },
     }
+}
+
+/// A tunnel of the userspace datapath, on `uplink`.
+pub(crate) fn switch_tunnel(packets: TunnelPackets) -> Option<SwitchTunnel> {
+    Some(SwitchTunnel { device: "uplink".into(), packets })
 }
 
 pub(crate) fn replace(node: &Netns, firewall: &Firewall) {
@@ -54,6 +60,8 @@ fn nft_accepts_every_kind_of_rule() {
         firewall(),
         Firewall { policy_only: Some(policy_only), ..firewall() },
         Firewall { gateway: "antrea-gw0".into(), ..Firewall::default() },
+        Firewall { switch_tunnel: switch_tunnel(TunnelPackets::Udp(6081)), ..firewall() },
+        Firewall { switch_tunnel: switch_tunnel(TunnelPackets::Gre), ..firewall() },
     ] {
         replace(&node, &firewall);
         let installed = node.run(nft::Ruleset::installed).unwrap().unwrap();

@@ -12,8 +12,9 @@ use testkit::Netns;
 use testkit::process::run;
 use testkit::wait::TIMEOUT;
 use types::host::{Firewall, Guard};
+use types::network::TunnelPackets;
 
-use crate::firewall::{World, firewall, replace};
+use crate::firewall::{World, firewall, replace, switch_tunnel};
 
 /// Time to try a connection that should be dropped.
 const MOMENT: Duration = Duration::from_millis(500);
@@ -209,4 +210,24 @@ fn an_invalid_transport_device_cannot_inject_rules() {
     let guard = Guard { transport: "a\" } drop #".into(), ..firewall().guard };
     let error = node.run(|| host::nft::replace(&Firewall { guard, ..firewall() })).unwrap().unwrap_err().to_string();
     assert!(error.starts_with("device name `a\" } drop #`: "), "{error}");
+}
+
+#[test]
+fn the_kernel_neither_delivers_nor_answers_tunnel_packets_of_the_switch() {
+    let World { node, outside, .. } = World::new();
+    let (tunnel, control) = (bind(&node, "192.0.2.1:6081"), bind(&node, "192.0.2.1:6082"));
+    let peer = bind(&outside, "192.0.2.2:0");
+    assert!(arrives(&peer, &tunnel, &control, 1), "without the rule");
+    replace(&node, &Firewall { switch_tunnel: switch_tunnel(TunnelPackets::Udp(6081)), ..firewall() });
+    assert!(!arrives(&peer, &tunnel, &control, 1));
+    // A port without a socket would be reported as unreachable.
+    drop((tunnel, control));
+    for (port, is_answered) in [(6081, false), (6083, true)] {
+        let peer = bind(&outside, "192.0.2.2:0");
+        peer.connect(("192.0.2.1", port)).unwrap();
+        peer.send(b"?").unwrap();
+        peer.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        let refused = peer.recv(&mut [0; 9]).unwrap_err().kind() == std::io::ErrorKind::ConnectionRefused;
+        assert_eq!(refused, is_answered, "port {port}");
+    }
 }

@@ -12,6 +12,8 @@ mod ipam;
 #[cfg(test)]
 mod netns;
 #[cfg(test)]
+mod next_hops;
+#[cfg(test)]
 mod pods;
 #[cfg(test)]
 mod state;

@@ -18,4 +18,6 @@ mod services;
 #[cfg(test)]
 mod switch;
 #[cfg(test)]
+mod tunnels;
+#[cfg(test)]
 mod underlay;

@@ -8,12 +8,13 @@ use types::Mac;
 use super::{Control, PIPELINED, UnixctlError, unreadable};
 
 const SHOW_ROUTES: &str = "ovs/route/show";
+const ADD_ROUTE: &str = "ovs/route/add";
 const SHOW_NEIGHBOURS: &str = "tnl/neigh/show";
 
 /// A route to a single address that was added by a command, not copied from the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TunnelRoute {
-    /// The destination.
+    /// The address that it leads to.
     pub to: IpAddr,
     /// The device or bridge that packets leave by.
     pub device: String,
@@ -55,16 +56,25 @@ impl Control {
         device: &str,
         routes: &[(IpAddr, Option<IpAddr>)],
     ) -> Result<Vec<Result<(), UnixctlError>>, UnixctlError> {
-        let route = |(to, router): &(IpAddr, Option<IpAddr>)| {
-            let router = router.map(|router| router.to_string());
-            [single(*to), device.to_owned()].into_iter().chain(router).collect()
-        };
-        self.each("ovs/route/add", routes.iter().map(route).collect()).await
+        let route = |(to, router): &(IpAddr, Option<IpAddr>)| route_arguments(device, *to, *router);
+        self.each(ADD_ROUTE, routes.iter().map(route).collect()).await
     }
 
-    /// Removes routes to single addresses; an outcome for each.
-    pub async fn remove_tunnel_routes(&self, routes: &[IpAddr]) -> Result<Vec<Result<(), UnixctlError>>, UnixctlError> {
-        self.each("ovs/route/del", routes.iter().map(|to| vec![single(*to)]).collect()).await
+    /// Removes a route to a single address, and sets another one by the same device again, if there is one.
+    ///
+    /// With a route, ovs-vswitchd 3.1 forgets the addresses of its device, although other routes lead by it, and with them which
+    /// packets to decapsulate; a route that is set makes it read them. Both happen before it handles another packet.
+    pub async fn remove_tunnel_route(
+        &self,
+        device: &str,
+        to: IpAddr,
+        kept: Option<(IpAddr, Option<IpAddr>)>,
+    ) -> Result<(), UnixctlError> {
+        let remove = [single(to)];
+        let keep = kept.map(|(kept, router)| route_arguments(device, kept, router));
+        let calls = [("ovs/route/del", remove.as_slice())].into_iter();
+        let calls: Vec<_> = calls.chain(keep.iter().map(|keep| (ADD_ROUTE, keep.as_slice()))).collect();
+        self.sequence(&calls).await?.into_iter().try_for_each(|outcome| outcome.map(drop))
     }
 
     /// The known neighbours on the link of a bridge.
@@ -98,6 +108,10 @@ impl Control {
         }
         Ok(outcomes)
     }
+}
+
+fn route_arguments(device: &str, to: IpAddr, router: Option<IpAddr>) -> Vec<String> {
+    [single(to), device.to_owned()].into_iter().chain(router.map(|router| router.to_string())).collect()
 }
 
 fn single(to: IpAddr) -> String {

@@ -181,8 +181,10 @@ async fn routes_and_neighbours_of_tunnels_are_set_replaced_and_removed() {
     let source = Some(ip("192.168.7.1"));
     let direct = (ip("192.168.7.2"), None, source);
     assert_eq!(seen, [(ip("10.1.1.1"), Some(ip("192.168.7.8")), source), direct]);
-    assert!(control.remove_tunnel_routes(&[ip("10.1.1.1")]).await.unwrap()[0].is_ok());
-    assert_eq!(control.tunnel_routes().await.unwrap().len(), 1);
+    control.remove_tunnel_route("eth0", ip("10.1.1.1"), Some((ip("192.168.7.2"), None))).await.unwrap();
+    assert_eq!(control.tunnel_routes().await.unwrap(), [routes[1].clone()]);
+    control.remove_tunnel_route("eth0", ip("192.168.7.2"), None).await.unwrap();
+    assert_eq!(control.tunnel_routes().await.unwrap(), []);
 
     for last in [2, 3] {
         let neighbours = [(ip("192.168.7.2"), types::Mac([2, 0, 0, 0, 0, last]))].into();

@@ -128,3 +128,24 @@ fn an_uplink_forwards_to_pods_only_in_modes_without_tunnels() {
     assert_has(&classifier(Mode::Encap, true), "table=0, priority=200,in_port=LOCAL actions=output:4");
     assert_has(&classifier(Mode::Encap, true), "table=0, priority=200,in_port=4 actions=LOCAL");
 }
+
+#[test]
+fn the_transport_bridge_passes_tunnel_packets_and_arp_of_the_switch_and_nothing_else() {
+    let flows = |tunnel| {
+        let bridge = pipeline::TransportBridge { uplink: Port(1), address: "192.168.77.100".parse().unwrap(), tunnel };
+        bridge.flows().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        flows(types::network::TunnelPackets::Udp(6081)),
+        [
+            "table=0, priority=100,udp,in_port=1,nw_src=192.168.77.100 actions=IN_PORT",
+            "table=0, priority=100,arp,in_port=1,arp_spa=192.168.77.100,arp_op=1 actions=IN_PORT",
+            "table=0, priority=90,arp,in_port=1,arp_tpa=192.168.77.100,arp_op=2 actions=LOCAL",
+            "table=0, priority=90,udp,in_port=1,nw_dst=192.168.77.100,tp_dst=6081 actions=LOCAL",
+            "table=0, priority=0 actions=drop",
+        ]
+    );
+    let gre = flows(types::network::TunnelPackets::Gre);
+    assert_eq!(gre[0], "table=0, priority=100,ip,in_port=1,nw_src=192.168.77.100,nw_proto=47 actions=IN_PORT");
+    assert_eq!(gre[3], "table=0, priority=90,ip,in_port=1,nw_dst=192.168.77.100,nw_proto=47 actions=LOCAL");
+}

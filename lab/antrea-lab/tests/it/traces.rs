@@ -80,11 +80,13 @@ pub(crate) fn until_only_pods_have_any(lab: &Lab, api: &Kube, node: &str) {
     found.unwrap_or_else(|error| panic!("{error:#}\n{last:#?}"));
 }
 
-/// All that the agent of a Node has set up: flows, groups, routes, neighbours, the firewall's table. An error if that is not
+/// All that the agent of a Node has set up: flows, groups, routes, also of ovs-vswitchd, neighbours, the firewall's table. An error if that is not
 /// there at all.
 pub(crate) fn set_up(lab: &Lab, node: &str) -> Result<BTreeSet<String>, String> {
     let commands = "ovs-ofctl --no-stats -O OpenFlow15 dump-flows br-int | grep actions=
         ovs-ofctl -O OpenFlow15 dump-groups br-int | grep group_id=
+        ovs-ofctl --no-stats -O OpenFlow15 dump-flows antrea-phy0 | grep actions=
+        ovs-appctl ovs/route/show | grep User
         for family in -4 -6; do ip $family route show table all dev antrea-gw0; ip $family neigh show nud permanent; done
         nft -s list table inet antrea";
     let text = lab.node(node, &["sh", "-c", commands])?;
@@ -97,6 +99,8 @@ pub(crate) fn start_afresh(lab: &Lab, node: &str) {
     let commands = format!(
         "kill -STOP {agent}
         ovs-ofctl -O OpenFlow15 del-flows br-int && ovs-ofctl -O OpenFlow15 del-groups br-int
+        ovs-ofctl -O OpenFlow15 del-flows antrea-phy0
+        for route in $(ovs-appctl ovs/route/show | sed -n 's/^User: \\([^ ]*\\) .*/\\1/p'); do ovs-appctl ovs/route/del $route; done
         for family in -4 -6; do
             ip $family route flush dev antrea-gw0 proto 167; ip $family neigh flush dev antrea-gw0 nud permanent
         done

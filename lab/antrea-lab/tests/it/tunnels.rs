@@ -1,47 +1,65 @@
-//! Tunnels between the Nodes' switches: no loss while routes change, and recovery after a restart of the switch.
+//! Tunnels between Nodes: no loss while routes change, and recovery from changes of the switch and of the underlay.
 
 use std::time::Duration;
 
 use testkit::wait::until;
 
-use crate::lab::{Lab, TIMEOUT};
+use crate::agent::network;
+use crate::lab::{Lab, TIMEOUT, pause};
 
-/// Connects a bridge on each of two Nodes by a tunnel, as a network would.
-fn connect(lab: &Lab, kind: &str, number: u8, nodes: [(&str, &str); 2]) {
-    let [(a, a_ip), (b, b_ip)] = nodes;
-    for (node, peer, host) in [(a, b_ip, 1), (b, a_ip, 2)] {
-        let commands = format!(
-            "ovs-vsctl add-br br-{kind} -- set bridge br-{kind} datapath_type=netdev -- add-port br-{kind} tun-{kind} \
-             -- set interface tun-{kind} type={kind} options:remote_ip={peer} options:key={number} && \
-             ip addr add 10.99.{number}.{host}/24 dev br-{kind} && ip link set br-{kind} mtu 1400 up && \
-             ethtool -K br-{kind} tx off >/dev/null"
-        );
-        lab.node(node, &["sh", "-c", &commands]).unwrap();
+const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
+/// Maximum time until Nodes reach each other again.
+const BACK: Duration = Duration::from_secs(20);
+
+/// A lab with a Pod on each Node; the names of the Pods are those of their Nodes.
+struct Tunnels {
+    lab: Lab,
+    addresses: Vec<String>,
+}
+
+impl Tunnels {
+    fn start() -> Self {
+        let (lab, api) = network("tunnels", 3, &[]);
+        NODES.iter().for_each(|node| api.pod(node, pause(node)));
+        let addresses = NODES.iter().map(|node| api.until_ready(node).remove(0)).collect();
+        Self { lab, addresses }
+    }
+
+    fn ping(&self, from: usize, to: usize) -> Option<String> {
+        self.lab.exec(NODES[from], &["ping", "-n", "-c", "1", "-W", "1", &self.addresses[to]]).ok()
+    }
+
+    /// All Pods reach each other: two Nodes are in a subnet, and one is behind the router.
+    fn until_all_answer(&self, when: &str) {
+        for (from, to) in [(0, 1), (0, 2), (1, 2)] {
+            let what = format!("an answer of {} to {} {when}", NODES[to], NODES[from]);
+            until(what, BACK, || self.ping(from, to)).unwrap();
+        }
+    }
+
+    /// Pings from the first Node to the third, while a command runs in the first; returns ping's summary.
+    fn answers_during(&self, command: &str) -> String {
+        std::thread::scope(|scope| {
+            let changes = scope.spawn(|| self.lab.node("node-1", &["sh", "-c", command]).unwrap());
+            let ping = ["ping", "-nq", "-i", "0.01", "-c", "200", &self.addresses[2]];
+            let answers = self.lab.exec("node-1", &ping).unwrap();
+            changes.join().unwrap();
+            answers
+        })
     }
 }
 
 #[test]
-fn tunnels_of_every_protocol_work_and_recover_after_a_restart_of_the_switch() {
-    let lab = &Lab::start("tunnels", 3);
-    // Two in a subnet, and one behind the router.
-    let [first, near, far] = [("node-1", "192.168.1.11"), ("node-2", "192.168.1.12"), ("node-3", "192.168.2.13")];
-    connect(lab, "geneve", 1, [first, far]);
-    connect(lab, "vxlan", 2, [first, near]);
-    connect(lab, "gre", 3, [near, far]);
-    let ping = |from: &str, number: u8| {
-        let to = format!("10.99.{number}.2");
-        lab.node(from, &["ping", "-n", "-c", "1", "-W", "1", &to]).ok()
-    };
-    let all = [("node-1", 1), ("node-1", 2), ("node-2", 3)];
-    for (from, number) in all {
-        until(format_args!("an answer through tunnel {number}"), TIMEOUT, || ping(from, number)).unwrap();
-    }
+fn tunnels_survive_changes_of_routes_of_the_switch_and_of_macs() {
+    let tunnels = &Tunnels::start();
+    let lab = &tunnels.lab;
+    tunnels.until_all_answer("at first");
     // On the wire it is encapsulated, and the kernel of the other Node does not complain to the sender.
     let seen = std::thread::scope(|scope| {
         let capture = ["timeout", "10", "tcpdump", "-lni", "br-a", "-c", "6", "udp port 6081 or icmp"];
         let wire = scope.spawn(move || lab.node("fabric", &capture).unwrap());
         until("six packets on the wire", TIMEOUT, || {
-            ping("node-1", 1);
+            tunnels.ping(0, 1);
             wire.is_finished().then_some(())
         })
         .unwrap();
@@ -50,23 +68,27 @@ fn tunnels_of_every_protocol_work_and_recover_after_a_restart_of_the_switch() {
     assert!(seen.contains(".6081: Geneve") && !seen.contains("unreachable"), "{seen}");
 
     // Routes that come and go, as those of Nodes that join do, are no reason to lose a packet.
-    let answers = std::thread::scope(|scope| {
-        let changes = "for i in $(seq 200); do ip route add 10.98.0.0/24 dev eth0; ip route del 10.98.0.0/24; done";
-        let changes = scope.spawn(move || lab.node("node-1", &["sh", "-c", changes]).unwrap());
-        let ping = ["ping", "-nq", "-i", "0.01", "-c", "200", "10.99.1.2"];
-        let answers = lab.node("node-1", &ping).unwrap();
-        changes.join().unwrap();
-        answers
-    });
+    let answers = tunnels
+        .answers_during("for i in $(seq 200); do ip route add 10.98.0.0/24 dev eth0; ip route del 10.98.0.0/24; done");
+    assert!(answers.contains("200 received"), "{answers}");
+    // Nor are other neighbours and addresses that come and go.
+    let answers = tunnels.answers_during(
+        "for i in $(seq 50); do ip neigh replace 192.168.1.99 lladdr 0a:00:00:00:00:99 dev eth0; \
+         ip addr add 10.98.1.1/32 dev eth0; ip neigh del 192.168.1.99 dev eth0; ip addr del 10.98.1.1/32 dev eth0; done",
+    );
     assert!(answers.contains("200 received"), "{answers}");
 
     let before = lab.node("node-1", &["pidof", "ovs-vswitchd"]).unwrap();
     lab.node("node-1", &["kill", "-KILL", before.trim()]).unwrap();
     let restarted = || lab.node("node-1", &["pidof", "ovs-vswitchd"]).ok().filter(|now| *now != before);
     until("a new ovs-vswitchd", TIMEOUT, restarted).unwrap();
-    for (from, number) in all {
-        let back =
-            until(format_args!("tunnel {number} after the restart"), Duration::from_secs(20), || ping(from, number));
-        back.unwrap();
-    }
+    tunnels.until_all_answer("after the restart of the switch");
+
+    lab.node("node-2", &["ip", "link", "set", "eth0", "address", "0a:00:00:00:00:77"]).unwrap();
+    let neighbours = || {
+        let known = lab.node("node-1", &["ovs-appctl", "tnl/neigh/show"]).unwrap();
+        known.lines().any(|line| line.starts_with("192.168.1.12 ") && line.contains("0a:00:00:00:00:77")).then_some(())
+    };
+    until("the new MAC of node-2 in the switch of node-1", BACK, neighbours).unwrap();
+    tunnels.until_all_answer("after node-2 has got another MAC");
 }

@@ -3,10 +3,12 @@
 use std::net::IpAddr;
 
 use openflow::port::Port;
+use pipeline::TransportBridge;
 use pipeline::model::{Direction, Mac};
 use testkit::netns::veth_pair;
 use testkit::wait::{TIMEOUT, until};
 use testkit::{Host, Netns, Nic, Ovs};
+use types::network::TunnelPackets;
 
 use super::kernel::{SHORT, connect, exchange, install};
 use super::objects::{TARGET, elsewhere};
@@ -17,7 +19,7 @@ use super::world::{A, End, HOST, NODE, NODE_2, PEER_MAC, at, usual};
 use crate::client::Client;
 use crate::cluster::{Cluster, Service};
 
-/// The bridge with the Node's address, where tunnels end.
+/// Name of the transport bridge; the agent calls it otherwise.
 const UNDERLAY: &str = "br-phy";
 
 /// A Node with one Pod.
@@ -36,9 +38,11 @@ impl Node {
         for bridge in [BRIDGE, UNDERLAY] {
             ovs.add_bridge(bridge).unwrap();
         }
+        netns.add_address("eth0", &format!("{}/24", ends[0])).unwrap();
+        netns.link_up("eth0").unwrap();
         ovs.attach(UNDERLAY, "eth0", 1).unwrap();
-        ovs.ofctl(["add-flow", UNDERLAY, "actions=NORMAL"]).unwrap();
-        netns.add_address(UNDERLAY, &format!("{}/24", ends[0])).unwrap();
+        // Any address will do.
+        netns.add_address(UNDERLAY, "169.254.0.251/32").unwrap();
         netns.link_up(UNDERLAY).unwrap();
         let client = Client::connect(&ovs, BRIDGE);
         let (address, mac) = (format!("{}/24", pod.ip), text(pod.mac));
@@ -54,19 +58,27 @@ impl Node {
 
     /// The MAC of the interface with the Node's address.
     fn mac(&self) -> String {
-        let mac = self.ovs.vsctl(["get", "interface", UNDERLAY, "mac_in_use"]).unwrap();
+        let mac = self.ovs.vsctl(["get", "interface", "eth0", "mac_in_use"]).unwrap();
         mac.trim().trim_matches('"').to_owned()
     }
 
-    /// Adds a static neighbour, since packets are lost during ARP resolution.
+    /// Adds the route and a static neighbour, since packets are lost during ARP resolution.
     fn knows(&self, other: &Node) {
+        self.ovs.control("ovs/route/add", &[&format!("{}/32", self.ends[1]), "eth0"]).unwrap();
         self.ovs.control("tnl/neigh/set", &[UNDERLAY, &self.ends[1].to_string(), &other.mac()]).unwrap();
+    }
+
+    /// Makes the transport bridge pass the packets of this tunnel type only.
+    fn pass(&self, tunnel: TunnelPackets) {
+        let IpAddr::V4(address) = self.ends[0] else { panic!("the underlay has IPv4") };
+        let flows = TransportBridge { uplink: Port(1), address, tunnel }.flows();
+        let flows: String = flows.iter().map(|flow| format!("{flow}\n")).collect();
+        self.ovs.ofctl_stdin(["replace-flows", UNDERLAY, "-"], &flows).unwrap();
     }
 
     /// The shared tunnel port, of this type.
     fn shared_tunnel(&self, kind: &str) {
-        let local = format!("options:local_ip={}", self.ends[0]);
-        let settings = [&format!("type={kind}"), "options:remote_ip=flow", &local, "ofport_request=1"];
+        let settings = [&format!("type={kind}"), "options:remote_ip=flow", "ofport_request=1"];
         let add = ["--may-exist", "add-port", BRIDGE, "tun", "--", "set", "interface", "tun"];
         self.ovs.vsctl(add.iter().copied().chain(settings)).unwrap();
         assert_eq!(self.ovs.vsctl(["get", "interface", "tun", "ofport", "error"]).unwrap(), "1\n[]\n");
@@ -104,11 +116,16 @@ fn pods_communicate_through_every_tunnel_type_of_the_userspace_datapath() {
     one.knows(&two);
     two.knows(&one);
     let server = two.pod.tcp_listen(("0.0.0.0", TARGET)).unwrap();
-    for kind in ["geneve", "vxlan", "gre"] {
+    let kinds =
+        [("geneve", TunnelPackets::Udp(6081)), ("vxlan", TunnelPackets::Udp(4789)), ("gre", TunnelPackets::Gre)];
+    for (kind, packets) in kinds {
         for node in [&mut one, &mut two] {
             node.shared_tunnel(kind);
             node.change(|c| c.isolated.clear());
         }
+        assert!(!one.pod.ping_once(R.ip, SHORT).unwrap(), "{kind}: passes a bridge that does not know it");
+        one.pass(packets);
+        two.pass(packets);
         one.pod.ping(R.ip).unwrap();
         let (near, far, seen) = connect(&one.pod, &server, at(CLUSTER_IP, 80));
         assert_eq!(seen, A.ip);
