@@ -100,8 +100,8 @@ def debian_layer(packages, left_out, say):
     for directory, mode in [("tmp", 0o1777), ("var/tmp", 0o1777), ("root", 0o700), ("run", 0o755), ("proc", 0o555), ("sys", 0o555)]:
         layer.directory(directory, mode)
     layer.link("var/run", "/run")
-    layer.file("etc/passwd", b"root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n")
-    layer.file("etc/group", b"root:x:0:\nnogroup:x:65534:\n")
+    layer.file("etc/passwd", b"root:x:0:0:root:/root:/bin/bash\nnonroot:x:65532:65532:nonroot:/nonexistent:/usr/sbin/nologin\n")
+    layer.file("etc/group", b"root:x:0:\nnonroot:x:65532:\n")
     return layer
 
 
