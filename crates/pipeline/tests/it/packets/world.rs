@@ -146,7 +146,7 @@ pub(super) fn usual() -> Cluster {
     let mut cluster = Cluster::new(Node {
         mode: Mode::Encap,
         features: Features::default(),
-        datapath: Datapath::Netdev,
+        datapath: if testkit::ovs::in_kernel() { Datapath::System } else { Datapath::Netdev },
         gateway: Gateway { port: Port(2), mac: HOST.mac },
         tunnels: vec![Port(1), Port(14)],
         tunnel_port: Some(8472),
