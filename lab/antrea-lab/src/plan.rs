@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use clap::ValueEnum;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
-use types::network::{Mode, Tunnel};
+use types::network::{Datapath, Mode, Tunnel};
 
 /// Maximum number of Nodes, which the address plan limits to about 240.
 pub(crate) const MAX_NODES: u16 = 200;
@@ -68,6 +68,8 @@ pub(crate) struct Plan {
     pub(crate) name: String,
     pub(crate) mode: Mode,
     pub(crate) tunnel: Tunnel,
+    /// The datapath of the Nodes' switches.
+    pub(crate) datapath: Datapath,
     pub(crate) kubernetes: Kubernetes,
     pub(crate) network: Network,
     pub(crate) services: Services,
@@ -146,8 +148,9 @@ impl Plan {
     ) -> Self {
         let nodes = (1..=nodes.min(MAX_NODES)).filter_map(Node::new).collect();
         let controllers = u16::from(network == Network::Antrea);
-        let services = Services::Antrea;
-        Self { name: name.to_owned(), mode, tunnel, kubernetes, network, services, controllers, record: false, nodes }
+        let (services, datapath) = (Services::Antrea, Datapath::Netdev);
+        let name = name.to_owned();
+        Self { name, mode, tunnel, datapath, kubernetes, network, services, controllers, record: false, nodes }
     }
 
     /// The Node called `name`, if it exists.
@@ -180,9 +183,9 @@ impl Plan {
         self.network == Network::Antrea && self.services != Services::Antrea
     }
 
-    /// Whether Nodes may use tunnels.
+    /// Whether Nodes need help with tunnel packets. The kernel's datapath needs none: its tunnels are the kernel's.
     pub(crate) fn tunnels(&self) -> bool {
-        self.mode.has_tunnel()
+        self.mode.has_tunnel() && self.datapath == Datapath::Netdev
     }
 }
 

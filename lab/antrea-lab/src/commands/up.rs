@@ -1,6 +1,7 @@
 //! `up`: starts a lab.
 
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{ExitCode, Stdio};
 use std::time::Instant;
 
@@ -10,10 +11,11 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, setsid};
+use testkit::ovs::in_kernel;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
-use types::network::{Mode, Tunnel};
+use types::network::{Datapath, Mode, Tunnel};
 
 use super::{call, say};
 use crate::cli::LabName;
@@ -36,6 +38,9 @@ pub(crate) struct Options {
     /// Tunnel protocol between Nodes
     #[arg(long, value_parser = choice(TUNNELS), default_value = "geneve")]
     tunnel: Tunnel,
+    /// Datapath of the Nodes' switches; by default `userspace`, or `kernel` if OVS_DATAPATH is `system`
+    #[arg(long, value_parser = choice(DATAPATHS))]
+    datapath: Option<Datapath>,
     /// Implementation of the Kubernetes API
     #[arg(long, value_enum, default_value = "embedded")]
     kubernetes: Kubernetes,
@@ -66,7 +71,13 @@ const MODES: &[Choice<Mode>] = &[
     ("hybrid", "Without a tunnel within a subnet, through a tunnel between subnets", Mode::Hybrid),
 ];
 
-/// The tunnels of the userspace datapath.
+/// The datapaths, with their names on the command line.
+const DATAPATHS: &[Choice<Datapath>] = &[
+    ("userspace", "In ovs-vswitchd, on any kernel", Datapath::Netdev),
+    ("kernel", "The openvswitch module, as in production", Datapath::System),
+];
+
+/// The tunnels of both datapaths.
 const TUNNELS: &[Choice<Tunnel>] =
     &[("geneve", "", Tunnel::Geneve), ("vxlan", "", Tunnel::Vxlan), ("gre", "", Tunnel::Gre)];
 
@@ -215,6 +226,12 @@ fn plan_of(options: &Options) -> Result<Plan> {
     if network != Network::Antrea && options.record {
         bail!("`--record` records the events of antrea-agent: it needs `--network antrea`");
     }
+    let datapath = options.datapath.unwrap_or(if in_kernel() { Datapath::System } else { Datapath::Netdev });
+    if datapath == Datapath::System && !Path::new("/sys/module/openvswitch").exists() {
+        bail!(
+            "`--datapath kernel` needs the kernel module: modprobe openvswitch, or `make test-kernel`, which has a virtual machine"
+        );
+    }
     let Options { lab, nodes, mode, tunnel, kubernetes, .. } = options;
     let plan = Plan::new(&lab.name, *nodes, *mode, *tunnel, *kubernetes, network);
     let controllers = match options.controllers {
@@ -228,7 +245,7 @@ fn plan_of(options: &Options) -> Result<Plan> {
             0
         }
     };
-    Ok(Plan { controllers, services: options.services, record: options.record, ..plan })
+    Ok(Plan { controllers, datapath, services: options.services, record: options.record, ..plan })
 }
 
 fn start(options: &Options, plan: &Plan) -> Result<Child> {

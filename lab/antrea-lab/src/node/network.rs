@@ -114,7 +114,7 @@ fn agent_configuration(home: &Home, plan: &Plan, node: &Node) -> String {
         "tunnelType": plan.tunnel,
         "serviceCIDR": SERVICE_NETS[0],
         "serviceCIDRv6": SERVICE_NETS[1],
-        "ovsDatapathType": "netdev",
+        "ovsDatapathType": plan.datapath.ovs_type(),
         "antreaProxy": match plan.services {
             Services::Antrea => json!({"proxyAll": true}),
             Services::Both => json!({}),

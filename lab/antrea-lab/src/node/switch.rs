@@ -4,6 +4,8 @@
 //! tunnel packets between the wire and the switch's tunnel ports. The kernel, which receives every packet as well, drops them
 //! with nftables. A restarted ovs-vswitchd has no flows, so they are installed again.
 //!
+//! With the kernel's datapath none of this is needed: tunnel packets arrive at sockets of the kernel.
+//!
 //! The switch gets static routes, not those of the kernel: after each change of a kernel route it would read all of them
 //! again, and lose tunnel packets meanwhile.
 
@@ -17,6 +19,7 @@ use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use types::network::Datapath;
 
 use super::daemon::{self, Backoff, Program};
 use crate::plan::{self, Node, Plan};
@@ -46,7 +49,11 @@ pub(crate) async fn start(plans: &watch::Receiver<Plan>, node: &Node, logs: &Pat
     tokio::spawn(daemon::supervise(server, child, async || Ok(())));
 
     vsctl(&["--no-wait", "init", "--", "set", "Open_vSwitch", ".", &format!("external_ids:hostname={}", node.name)])?;
-    let vswitchd = program("ovs-vswitchd", &["--disable-system", "--disable-system-route", &format!("unix:{SOCKET}")]);
+    let remote = format!("unix:{SOCKET}");
+    let vswitchd = match plans.borrow().datapath {
+        Datapath::Netdev => program("ovs-vswitchd", &["--disable-system", "--disable-system-route", &remote]),
+        Datapath::System | Datapath::Windows => program("ovs-vswitchd", &[&remote]),
+    };
     let child = vswitchd.start()?;
     vsctl(&["set", "Open_vSwitch", ".", "external_ids:lab=up"]).with_context(|| vswitchd.log_tail())?;
     let tunnels = plans.borrow().tunnels();
