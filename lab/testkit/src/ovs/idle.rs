@@ -24,12 +24,10 @@ impl Ovs {
         }
         let pid = self.vswitchd_pid()?;
         until("idle handlers of ovs-vswitchd", TIMEOUT, || {
-            let unchanged = || -> Result<bool> {
-                let before = idle_handlers(pid)?;
-                Ok(before.is_some() && before == idle_handlers(pid)?)
-            };
-            unchanged().map(|idle| idle.then_some(())).transpose()
-        })?
+            // An error means that a thread ended while it was looked at: ovs-vswitchd starts handlers again with other settings.
+            let before = idle_handlers(pid).ok().flatten()?;
+            (idle_handlers(pid).ok().flatten()? == before).then_some(())
+        })
     }
 }
 
