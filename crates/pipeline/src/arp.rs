@@ -46,9 +46,15 @@ pub(crate) fn solicitation() -> Match {
     neighbour_discovery(SOLICITATION)
 }
 
-/// A message of neighbour discovery.
-pub(crate) fn neighbour_discovery(kind: u8) -> Match {
+/// A message of neighbour discovery, with any code.
+pub(crate) fn discovery_of_any_code(kind: u8) -> Match {
     Match::ipv6().with(Field::IpProto, ip_proto::ICMPV6).with(Field::Icmpv6Type, kind)
+}
+
+/// A valid message of neighbour discovery. Without the code, ovs-vswitchd (3.1) leaves the target and the link-layer address out
+/// of the kernel's flows: those of a valid message would apply to forged ones too.
+pub(crate) fn neighbour_discovery(kind: u8) -> Match {
+    discovery_of_any_code(kind).with(Field::Icmpv6Code, 0u8)
 }
 
 impl Pipeline {
@@ -96,7 +102,7 @@ impl Pipeline {
             let answer = Table::NdAnswer.flow(priority::DISJOINT).when(advertisement);
             let answer =
                 answer.then(Action::set(Field::NdTll, Mac::GLOBAL_VIRTUAL)).then(Action::Output(Port::IN_PORT));
-            return vec![answer, Table::NdAnswer.flow(priority::MISS)];
+            return vec![answer];
         }
         // The asker answers the solicitation that it got as an answer. No port has that MAC: it would be flooded.
         let to_switch = advertisement.with(Field::EthDst, Mac::GLOBAL_VIRTUAL);
@@ -128,7 +134,7 @@ impl Pipeline {
                     .when(probe)
                     .then(Action::Output(Port::NORMAL)),
             );
-            flows.push(Table::NdResponder.flow(priority::MISS));
+            flows.extend([Table::NdResponder, Table::NdAnswer].map(|table| table.flow(priority::MISS)));
             flows.extend(self.nd_answer());
         }
         // Policy-only mode answers for all addresses.
