@@ -261,6 +261,14 @@ impl World {
         self.switch.came()
     }
 
+    /// Asserts that a probe of the host reaches the Pod. On the kernel's datapath a mark identifies the host.
+    #[track_caller]
+    pub(super) fn probes(&mut self, probe: Packet, to: End) {
+        let mark = u32::from(testkit::ovs::in_kernel());
+        let came = self.send_marked(HOST.port, mark, probe.clone());
+        assert_eq!(came, [(to.port, probe.into())], "{}", self.switch.story());
+    }
+
     /// Asserts that the frame is output once, at this port, as this.
     #[track_caller]
     pub(super) fn passes(&mut self, port: &str, frame: impl Into<Frame>, to: &'static str, as_this: impl Into<Frame>) {
