@@ -52,7 +52,7 @@ pub(crate) async fn start(plans: &watch::Receiver<Plan>, node: &Node, logs: &Pat
     let remote = format!("unix:{SOCKET}");
     let vswitchd = match plans.borrow().datapath {
         Datapath::Netdev => program("ovs-vswitchd", &["--disable-system", "--disable-system-route", &remote]),
-        Datapath::System | Datapath::Windows => program("ovs-vswitchd", &[&remote]),
+        Datapath::System | Datapath::Windows => without_outage(program("ovs-vswitchd", &[&remote])),
     };
     let child = vswitchd.start()?;
     vsctl(&["set", "Open_vSwitch", ".", "external_ids:lab=up"]).with_context(|| vswitchd.log_tail())?;
@@ -73,6 +73,13 @@ pub(crate) async fn start(plans: &watch::Receiver<Plan>, node: &Node, logs: &Pat
     started().await?;
     tokio::spawn(daemon::supervise(vswitchd, child, started));
     Ok(())
+}
+
+/// As production starts ovs-vswitchd: it keeps the kernel's flows until antrea-agent has installed its own.
+fn without_outage(vswitchd: Program) -> Program {
+    let wait = "ovs-vsctl --no-wait set Open_vSwitch . other_config:flow-restore-wait=true";
+    let script = format!("{wait}; exec {} {}", vswitchd.name.display(), vswitchd.arguments.join(" "));
+    Program { name: "sh".into(), arguments: vec!["-c".to_owned(), script], ..vswitchd }
 }
 
 async fn until_it_answers(server: &Program, child: &mut Child) -> Result<()> {
