@@ -20,7 +20,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// The condition is polled at least once, and once more after the timeout. A condition that can never become true
 /// returns `Some(Err(..))`, and the caller writes `until(..)??`.
 pub fn until<T>(what: impl Display, timeout: Duration, mut condition: impl FnMut() -> Option<T>) -> Result<T> {
-    let (start, timeout) = (Instant::now(), patient(timeout));
+    let (start, timeout) = (Instant::now(), scaled(timeout));
     let mut pause = FIRST_PAUSE;
     loop {
         let last = start.elapsed() >= timeout;
@@ -36,7 +36,7 @@ pub fn until<T>(what: impl Display, timeout: Duration, mut condition: impl FnMut
 }
 
 /// The timeout on this machine: longer than `usual` where the environment variable `TESTKIT_TIMEOUT_FACTOR` is set.
-pub fn patient(usual: Duration) -> Duration {
+pub fn scaled(usual: Duration) -> Duration {
     usual * std::env::var(FACTOR).ok().and_then(|factor| factor.parse().ok()).unwrap_or(1)
 }
 

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use kube::api::DeleteParams;
 use testkit::Netns;
-use testkit::wait::{patient, until};
+use testkit::ovs::in_kernel;
+use testkit::wait::until;
 
 use crate::agent::network;
 use crate::lab::{Kube, Lab, TIMEOUT, is_ready, pause};
@@ -221,7 +222,10 @@ fn killed_switches_forward_again_within_a_second_of_their_restart() {
     noticed.iter().for_each(show);
     for Noticed { what, outcome, lost, .. } in &noticed {
         assert_eq!(outcome, &Ok(()), "{what}");
-        assert!(what.ends_with("UDP") || lost.is_empty(), "{what}: TCP repeats what is lost");
+        // The kernel forwards packets without ovs-vswitchd. But a new one replaces the device of the tunnel.
+        let survives = in_kernel() && what.starts_with("within");
+        let udp = what.ends_with("UDP") && !survives;
+        assert!(udp || lost.is_empty(), "{what}: {} lost, where TCP repeats and the kernel forwards", lost.len());
     }
-    assert!(worst <= patient(BACK), "{worst:?}");
+    assert!(in_kernel() || worst <= BACK, "{worst:?}");
 }

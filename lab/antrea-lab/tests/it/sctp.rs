@@ -10,7 +10,7 @@ use nix::sys::socket::{Backlog, SockaddrIn, bind, connect, listen, setsockopt, s
 use nix::sys::time::{TimeVal, TimeValLike};
 use serde_json::json;
 use testkit::Netns;
-use testkit::wait::{patient, until};
+use testkit::wait::{scaled, until};
 
 use crate::agent::network;
 use crate::lab::{TIMEOUT, pause};
@@ -19,7 +19,7 @@ use crate::services::labelled_pod;
 /// Where the server listens, and one more port.
 const PORTS: [u16; 2] = [7000, 7001];
 /// How long a client waits for the answer of a server that a policy may hide.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A socket of the one-to-one style, which is used like one of TCP.
 fn socket() -> nix::Result<OwnedFd> {
@@ -50,7 +50,8 @@ fn serve(netns: &Netns, name: &'static str, port: u16) {
 fn ask(netns: &Netns, to: SocketAddr) -> Option<String> {
     let SocketAddr::V4(to) = to else { panic!("IPv4 only") };
     let ask = || -> std::io::Result<String> {
-        let (socket, limit) = (socket()?, TimeVal::milliseconds(patient(PATIENCE).as_millis().try_into().unwrap()));
+        let (socket, limit) =
+            (socket()?, TimeVal::milliseconds(scaled(ANSWER_TIMEOUT).as_millis().try_into().unwrap()));
         setsockopt(&socket, sockopt::SendTimeout, &limit)?;
         setsockopt(&socket, sockopt::ReceiveTimeout, &limit)?;
         connect(std::os::fd::AsRawFd::as_raw_fd(&socket), &SockaddrIn::from(SocketAddrV4::new(*to.ip(), to.port())))?;

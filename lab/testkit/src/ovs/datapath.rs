@@ -3,7 +3,7 @@
 /// Environment variable that chooses the datapath of all sandboxes: `system` for the kernel's, where its module is loaded.
 pub const VARIABLE: &str = "OVS_DATAPATH";
 
-/// The datapath of a sandbox.
+/// What forwards the packets of a sandbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Datapath {
     /// The userspace datapath, with ports whose packets are read from and written to files.
@@ -24,7 +24,7 @@ impl Datapath {
         }
     }
 
-    /// Options of ovs-vswitchd.
+    /// Options of ovs-vswitchd that keep it from datapaths of other kinds.
     pub(super) fn options(self) -> &'static [&'static str] {
         match self {
             Self::Dummy => &["--disable-system", "--enable-dummy=override", "--disable-system-route"],

@@ -58,7 +58,7 @@ fn open(name: &str) -> Result<File> {
     let mut request = [0u8; 40];
     ensure!(name.len() < libc::IFNAMSIZ, "the name {name} is too long");
     request[..name.len()].copy_from_slice(name.as_bytes());
-    let flags = (libc::IFF_TAP | libc::IFF_NO_PI) as u16;
+    let flags = u16::try_from(libc::IFF_TAP | libc::IFF_NO_PI)?;
     request[libc::IFNAMSIZ..][..2].copy_from_slice(&flags.to_ne_bytes());
     #[expect(unsafe_code, reason = "one system call, which reads and writes the buffer that it is given")]
     let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, request.as_mut_ptr()) };
