@@ -38,6 +38,11 @@ kubernetes: setup ## Build Kubernetes and etcd for the tests, once: about 12 min
 test-kubernetes: kubernetes ## Run the tests that need a real Kubernetes
 	$(CARGO) test --workspace --locked --lib --tests -- --ignored kubernetes
 
+.PHONY: test-kernel
+test-kernel: setup ## Run packet tests and labs on the openvswitch kernel module, in a VM without KVM; a table of results (ROW=text AGENT_KILLS=n SWITCH_KILLS=n)
+	@scripts/setup kernel
+	@scripts/test-kernel "$${ROW:-}"
+
 .PHONY: lint
 lint: setup ## Check formatting, spelling, lints and rustdoc
 	$(CARGO) fmt --all --check

@@ -17,6 +17,7 @@ mod control_path;
 mod database;
 mod desired;
 mod engine;
+mod flow_restore;
 mod host_reconciler;
 mod install_cni;
 mod kernel_module;

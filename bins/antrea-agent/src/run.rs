@@ -30,6 +30,7 @@ use crate::control::{Control, SnapshotFile};
 use crate::control_path;
 use crate::database::{self, BridgeError, Reconciler};
 use crate::engine::{Counters, Engine, Recorder, Rim};
+use crate::flow_restore;
 use crate::host_reconciler::{self, HostStatus};
 use crate::kernel_module;
 use crate::rest::Rest;
@@ -251,6 +252,7 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
         database: database.status(),
     }));
 
+    tokio::spawn(flow_restore::run(Arc::clone(&database), engine.clone()));
     let listener = api::cni::Listener::bind(&config.cni_socket)?;
     let reconciler =
         Reconciler { spec, database, engine: engine.clone(), ports: bridge_ports, status: database_changes };

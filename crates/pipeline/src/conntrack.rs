@@ -9,7 +9,7 @@ use openflow::matching::Match;
 
 use crate::Pipeline;
 use crate::family::{Addressed, Family};
-use crate::model::{Address, Pod};
+use crate::model::{Address, Datapath, Pod};
 use crate::priority;
 use crate::regs::{
     CT_ACCEPTED, CT_EGRESS_RULE, CT_GATEWAY, CT_IN_PORT, CT_INGRESS_RULE, CT_OUT_PORT, CT_SERVICE, CT_SNAT,
@@ -150,13 +150,20 @@ impl Pipeline {
                 .then(REWRITE.load())
                 .then(egress.clone()),
             at(priority::conntrack_state::KNOWN).when(known(family.ip())).then(egress.clone()),
-            // A retransmitted first packet, before any reply: its endpoint has been selected.
+            // A further packet before any reply, such as a retransmitted SYN: its endpoint has been selected.
             at(priority::conntrack_state::RETRANSMITTED)
                 .when(family.ip().ct(state::NEW | state::TRK, 0).mark(CT_SERVICE))
                 .then(REWRITE.load())
                 .then(ENDPOINT_SELECTED.load())
-                .then(egress),
+                .then(if self.node.datapath == Datapath::Netdev { egress } else { self.translate_again(family) }),
         ]
+    }
+
+    /// Applies the DNAT of a connection without a reply, and continues with policies. The kernel's `ct(nat)` translates only
+    /// packets of established connections; with `commit` and a type it applies the translation that the connection has.
+    fn translate_again(&self, family: Family) -> Action {
+        let nat = Some(Nat { side: Some(NatSide::Dst), ..Nat::default() });
+        commit(family.dnat_zone(), self.layout.first_of([Table::AntreaEgress, Table::EgressRule]), nat, Vec::new())
     }
 
     /// The table after the commit.

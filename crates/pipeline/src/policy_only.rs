@@ -9,7 +9,7 @@ use openflow::matching::Match;
 use openflow::port::Port;
 
 use crate::Pipeline;
-use crate::arp::{arp_reply, copy, nd_reply, solicitation};
+use crate::arp::{arp_reply, copy, solicitation};
 use crate::conntrack::{Tracked, state};
 use crate::model::Pod;
 use crate::priority;
@@ -21,7 +21,7 @@ impl Pipeline {
         // All other addresses are behind the bridge.
         let mut flows = vec![answer_any()];
         if self.node.addresses.v6.is_some() {
-            flows.push(answer_any6());
+            flows.push(self.answer_any6());
         }
         for (family, _) in self.node.addresses.iter() {
             let replies = family.ip().ct(state::RPL | state::TRK, 0).mark(CT_GATEWAY);
@@ -59,6 +59,12 @@ impl Pipeline {
         })
         .collect()
     }
+
+    /// Answers neighbour solicitations for any address.
+    fn answer_any6(&self) -> Flow {
+        let flow = Table::NdResponder.flow(priority::responder::ANSWER).when(solicitation());
+        self.nd_reply(copy(Field::NdTarget, Field::Ipv6Src)).into_iter().fold(flow, Flow::then)
+    }
 }
 
 /// Answers requests for any address: swaps the sender's and the target's address.
@@ -71,10 +77,4 @@ fn answer_any() -> Flow {
     ];
     let flow = Table::ArpResponder.flow(priority::responder::ANSWER).when(Match::arp().with(Field::ArpOp, 1u8));
     arp_reply(announce).into_iter().fold(flow, Flow::then)
-}
-
-/// Answers neighbour solicitations for any address.
-fn answer_any6() -> Flow {
-    let flow = Table::NdResponder.flow(priority::responder::ANSWER).when(solicitation());
-    nd_reply(copy(Field::NdTarget, Field::Ipv6Src)).into_iter().fold(flow, Flow::then)
 }

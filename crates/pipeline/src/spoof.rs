@@ -9,7 +9,7 @@ use openflow::matching::Match;
 use openflow::port::Port;
 
 use crate::Pipeline;
-use crate::arp::{ADVERTISEMENT, SOLICITATION, neighbour_discovery};
+use crate::arp::{ADVERTISEMENT, SOLICITATION, discovery_of_any_code, neighbour_discovery};
 use crate::family::{Addressed, Family, bits};
 use crate::model::{Address, Mac, Peer, PeerPath, Pod};
 use crate::priority;
@@ -71,7 +71,7 @@ impl Pipeline {
                     flows
                         .push(Table::SpoofGuard.flow(priority::spoof_guard::DROP_MALFORMED_DISCOVERY).when(unreadable));
                     // The rest must not pass as ordinary IPv6 packets.
-                    let messages = [SOLICITATION, ADVERTISEMENT].map(neighbour_discovery);
+                    let messages = [SOLICITATION, ADVERTISEMENT].map(discovery_of_any_code);
                     flows.extend(messages.map(|message| {
                         Table::SpoofGuard.flow(priority::spoof_guard::DROP_OTHER_DISCOVERY).when(message)
                     }));

@@ -49,7 +49,7 @@ async fn boot(home: &Home, name: &str) -> Result<Option<kubelet::Kubelet>> {
         sysctls(&[("net.ipv6.conf.default.accept_dad", "0")])?;
     }
     let directory = home.node(name);
-    switch::start(node, &directory).await.context("Open vSwitch")?;
+    switch::start(node, plan.datapath, &directory).await.context("Open vSwitch")?;
     step(format!("{name}: Open vSwitch runs"));
     let kubelet = kubelet::Kubelet::register(home, &plan, node).await.context("the Kubernetes API")?;
     network::start(home, &plan, node).await.context("the network")?;

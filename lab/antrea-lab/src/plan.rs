@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
-use types::network::{Mode, Tunnel};
+use types::network::{Datapath, Mode, Tunnel};
 
 /// Maximum number of Nodes, which the address plan limits to about 240.
 pub(crate) const MAX_NODES: u16 = 200;
@@ -81,6 +81,8 @@ pub(crate) struct Plan {
     pub(crate) name: String,
     pub(crate) mode: Mode,
     pub(crate) tunnel: Tunnel,
+    /// The datapath of the Nodes' switches.
+    pub(crate) datapath: Datapath,
     pub(crate) kubernetes: Kubernetes,
     pub(crate) kubelet: Kubelet,
     pub(crate) network: Network,
@@ -166,6 +168,7 @@ impl Plan {
             name: name.to_owned(),
             mode,
             tunnel,
+            datapath: Datapath::Netdev,
             kubernetes,
             kubelet: Kubelet::Lab,
             network,

@@ -1,13 +1,18 @@
 //! A private ovsdb-server and ovs-vswitchd.
 
 mod daemon;
+mod datapath;
+mod idle;
 mod pcap;
 mod ports;
 mod rpc;
+mod tap;
 mod tools;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 use anyhow::{Context, Result};
 
@@ -15,6 +20,8 @@ use crate::netns::Netns;
 use crate::process::run;
 use crate::scratch::Scratch;
 use daemon::Daemon;
+pub use datapath::{Datapath, VARIABLE, in_kernel};
+use tap::Tap;
 
 /// A running Open vSwitch of its own. Dropping it ends the daemons and removes the directory.
 ///
@@ -25,13 +32,16 @@ pub struct Ovs {
     vswitchd: Daemon,
     ovsdb: Daemon,
     home: Home,
+    /// Ports of the kernel datapath that take the place of dummy ports.
+    taps: Mutex<BTreeMap<String, Tap>>,
 }
 
 /// Where the daemons and the tools of one sandbox live.
 #[derive(Debug)]
 struct Home {
     dir: Scratch,
-    /// A namespace means the userspace datapath with real ports, none the dummy datapath.
+    datapath: Datapath,
+    /// Only the dummy datapath needs none.
     netns: Option<Netns>,
 }
 
@@ -52,18 +62,33 @@ impl Home {
 
 impl Ovs {
     /// Starts both daemons on the dummy datapath, with an empty database, and returns when they answer.
+    ///
+    /// With the kernel's datapath ([`in_kernel`]) they get a namespace, and taps instead of dummy ports.
     pub fn start() -> Result<Self> {
-        Self::start_at(Home { dir: Scratch::new()?, netns: None })
+        if !in_kernel() {
+            return Self::start_at(Home { dir: Scratch::new()?, datapath: Datapath::Dummy, netns: None });
+        }
+        let netns = Netns::new()?;
+        // What the kernel sends by itself would be taken for output of the switch.
+        netns.sysctls(&[("net.ipv6.conf.default.disable_ipv6", "1")])?;
+        Self::start_in(&netns)
     }
 
-    /// Starts both daemons inside `netns`, with the userspace datapath (`netdev`): real ports, real connection tracking.
+    /// Starts both daemons inside `netns`, with the userspace datapath or the kernel's ([`in_kernel`]): real ports, real
+    /// connection tracking.
     pub fn start_in(netns: &Netns) -> Result<Self> {
-        Self::start_at(Home { dir: Scratch::new()?, netns: Some(netns.clone()) })
+        let datapath = if in_kernel() { Datapath::Kernel } else { Datapath::Userspace };
+        Self::start_at(Home { dir: Scratch::new()?, datapath, netns: Some(netns.clone()) })
     }
 
     fn start_at(home: Home) -> Result<Self> {
         run(home.command("ovsdb-tool").arg("create"), None)?;
-        let ovs = Self { vswitchd: Daemon::new("ovs-vswitchd"), ovsdb: Daemon::new("ovsdb-server"), home };
+        let ovs = Self {
+            vswitchd: Daemon::new("ovs-vswitchd"),
+            ovsdb: Daemon::new("ovsdb-server"),
+            home,
+            taps: Mutex::default(),
+        };
         ovs.start_ovsdb()?;
         ovs.start_vswitchd()?;
         Ok(ovs)
@@ -72,6 +97,11 @@ impl Ovs {
     /// The directory of the sandbox: sockets, logs, database, captures.
     pub fn dir(&self) -> &Path {
         self.home.dir.path()
+    }
+
+    /// The datapath of the bridges.
+    pub fn datapath(&self) -> Datapath {
+        self.home.datapath
     }
 
     /// The namespace of the daemons, unless they run on the dummy datapath.
@@ -111,12 +141,8 @@ impl Ovs {
 
     /// Starts ovs-vswitchd again on the same database; returns when all that is in the database is set up.
     pub fn start_vswitchd(&self) -> Result<()> {
-        let dummy: &[&str] = match self.home.netns {
-            Some(_) => &[],
-            None => &["--enable-dummy=override", "--disable-system-route"],
-        };
         let mut command = self.home.command("ovs-vswitchd");
-        command.arg("--disable-system").args(dummy).arg(format!("unix:{}", self.db_socket().display()));
+        command.args(self.datapath().options()).arg(format!("unix:{}", self.db_socket().display()));
         self.vswitchd.start(&self.home, command)?;
         // ovs-vsctl returns when ovs-vswitchd has applied a configuration that is at least as new as this change.
         let started = format!("external_ids:testkit-vswitchd={}", self.vswitchd_pid()?);

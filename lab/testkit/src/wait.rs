@@ -9,6 +9,9 @@ use anyhow::{Result, bail};
 /// Default timeout: long enough for any working operation, even on a loaded machine.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Environment variable with a factor for all timeouts, for machines that are slow by design, such as an emulated one.
+const FACTOR: &str = "TESTKIT_TIMEOUT_FACTOR";
+
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
@@ -17,7 +20,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// The condition is polled at least once, and once more after the timeout. A condition that can never become true
 /// returns `Some(Err(..))`, and the caller writes `until(..)??`.
 pub fn until<T>(what: impl Display, timeout: Duration, mut condition: impl FnMut() -> Option<T>) -> Result<T> {
-    let start = Instant::now();
+    let (start, timeout) = (Instant::now(), scaled(timeout));
     let mut pause = FIRST_PAUSE;
     loop {
         let last = start.elapsed() >= timeout;
@@ -30,6 +33,11 @@ pub fn until<T>(what: impl Display, timeout: Duration, mut condition: impl FnMut
         rest(pause.min(timeout.saturating_sub(start.elapsed())));
         pause = (pause * 3 / 2).min(LONGEST_PAUSE);
     }
+}
+
+/// The timeout on this machine: longer than `usual` where the environment variable `TESTKIT_TIMEOUT_FACTOR` is set.
+pub fn scaled(usual: Duration) -> Duration {
+    usual * std::env::var(FACTOR).ok().and_then(|factor| factor.parse().ok()).unwrap_or(1)
 }
 
 /// Sleeps for this long: for periodic load, not to wait for a condition. Parking is not enough: a thread that was unparked

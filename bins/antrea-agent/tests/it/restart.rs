@@ -50,6 +50,22 @@ fn a_switch_that_was_killed_gets_everything_back() {
 }
 
 #[test]
+fn a_switch_that_waits_for_flows_goes_on_when_it_has_all_of_them() {
+    let node = Node::start("");
+    let flows = || node.ovs.ofctl(["dump-flows", "br-int"]).unwrap().matches("actions=").count();
+    let before = flows();
+    node.ovs.kill_vswitchd().unwrap();
+    // As the script that starts ovs-vswitchd does.
+    let wait = ["--no-wait", "set", "Open_vSwitch", ".", "other_config:flow-restore-wait=true"];
+    node.ovs.vsctl(wait).unwrap();
+    node.ovs.start_vswitchd().unwrap();
+    let get = ["--if-exists", "get", "Open_vSwitch", ".", "other_config:flow-restore-wait"];
+    until("the removal of flow-restore-wait", TIMEOUT, || node.ovs.vsctl(get).unwrap().trim().is_empty().then_some(()))
+        .unwrap();
+    assert!(flows() >= before, "{} of {before} flows", flows());
+}
+
+#[test]
 fn a_pod_that_vanished_while_no_agent_ran_is_cleaned_up_at_the_next_start() {
     let mut node = Node::start("");
     let (one, two) = (node.add("one"), node.add("two"));

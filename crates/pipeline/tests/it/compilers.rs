@@ -60,7 +60,7 @@ fn the_hosts_neighbour_solicitations_reach_the_responder() {
     assert_has(
         &flows,
         "table=10, priority=210,icmp6,in_port=2,dl_src=0a:00:00:00:00:01,ipv6_src=fd00:10::1,icmp_type=135,\
-         nd_sll=0a:00:00:00:00:01 actions=resubmit(,21)",
+         icmp_code=0,nd_sll=0a:00:00:00:00:01 actions=resubmit(,21)",
     );
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use futures::future::join_all;
 use serde::{Deserialize, Serialize};
+use testkit::wait::scaled;
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -44,7 +45,7 @@ pub(crate) async fn all(probes: &[Probe]) -> Vec<Outcome> {
 async fn one(probe: &Probe) -> Outcome {
     let mut outcome = Outcome::Silence;
     for _ in 0..ATTEMPTS {
-        outcome = match timeout(PROBE_TIMEOUT, attempt(probe)).await {
+        outcome = match timeout(scaled(PROBE_TIMEOUT), attempt(probe)).await {
             Ok(Ok(())) => return Outcome::Reached,
             Ok(Err(error)) => outcome_of(&error),
             Err(_) => Outcome::Silence,
@@ -74,7 +75,9 @@ async fn attempt(probe: &Probe) -> Result<()> {
         }
         Probe::Ping(to) => {
             let mut ping = Command::new("ping");
-            let output = ping.args(["-n", "-q", "-c", "1", "-W", "1", &to.to_string()]).kill_on_drop(true).output();
+            let seconds = scaled(PROBE_TIMEOUT).as_secs().to_string();
+            let output =
+                ping.args(["-n", "-q", "-c", "1", "-W", &seconds, &to.to_string()]).kill_on_drop(true).output();
             let output = output.await.context("cannot run ping")?;
             anyhow::ensure!(output.status.success(), "no answer");
         }

@@ -16,7 +16,7 @@ use nix::unistd::{Pid, setsid};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
-use types::network::{Mode, Tunnel};
+use types::network::{Datapath, Mode, Tunnel};
 
 use super::{call, say};
 use crate::cli::LabName;
@@ -39,6 +39,9 @@ pub(crate) struct Options {
     /// Tunnel protocol between Nodes
     #[arg(long, value_parser = choice(TUNNELS), default_value = "geneve")]
     tunnel: Tunnel,
+    /// Datapath of the Nodes' switches; by default `userspace`, or `kernel` if OVS_DATAPATH is `system`
+    #[arg(long, value_parser = choice(DATAPATHS))]
+    datapath: Option<Datapath>,
     /// Implementation of the Kubernetes API
     #[arg(long, value_enum, default_value = "embedded")]
     kubernetes: Kubernetes,
@@ -75,7 +78,13 @@ const MODES: &[Choice<Mode>] = &[
     ("hybrid", "Without a tunnel within a subnet, through a tunnel between subnets", Mode::Hybrid),
 ];
 
-/// The tunnels of the userspace datapath.
+/// The datapaths, with their names on the command line.
+const DATAPATHS: &[Choice<Datapath>] = &[
+    ("userspace", "In ovs-vswitchd, on any kernel", Datapath::Netdev),
+    ("kernel", "The openvswitch module, as in production", Datapath::System),
+];
+
+/// The tunnels of both datapaths.
 const TUNNELS: &[Choice<Tunnel>] =
     &[("geneve", "", Tunnel::Geneve), ("vxlan", "", Tunnel::Vxlan), ("gre", "", Tunnel::Gre)];
 

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use ipnet::IpNet;
 use serde_json::json;
 use testkit::process::run;
+use testkit::wait::scaled;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
@@ -78,7 +79,7 @@ async fn antrea(home: &Home, plan: &Plan, node: &Node) -> Result<()> {
         environment: vec![("NODE_NAME".into(), node.name.clone())],
         log: directory.join("antrea-agent.log"),
     };
-    let (deadline, mut backoff) = (Instant::now() + START_TIMEOUT, Backoff::default());
+    let (deadline, mut backoff) = (Instant::now() + scaled(START_TIMEOUT), Backoff::default());
     // The token is bound to the Node, so it is issued after the Node object exists.
     while !home.token_of(AGENT, &node.name).exists() {
         if Instant::now() > deadline {
@@ -115,7 +116,7 @@ fn agent_configuration(home: &Home, plan: &Plan, node: &Node) -> String {
         "tunnelType": plan.tunnel,
         "serviceCIDR": SERVICE_NETS[0],
         "serviceCIDRv6": SERVICE_NETS[1],
-        "ovsDatapathType": "netdev",
+        "ovsDatapathType": plan.datapath.ovs_type(),
         "antreaProxy": match plan.services {
             Services::Antrea => json!({"proxyAll": true}),
             Services::Both => json!({}),

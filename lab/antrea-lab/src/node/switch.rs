@@ -1,7 +1,7 @@
 //! The Node's Open vSwitch, which the agent configures.
 //!
 //! As in `deploy/image/antrea-ovs`, the switch does not follow the kernel's routes: after each change of one it would read all
-//! of them again, and lose tunnel packets meanwhile.
+//! of them again, and lose tunnel packets meanwhile. With the kernel's datapath, tunnels are the kernel's.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use testkit::process::run;
 use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::time::Instant;
+use types::network::Datapath;
 
 use super::daemon::{self, Backoff, Program};
 use crate::plan::Node;
@@ -22,7 +23,7 @@ const SOCKET: &str = "/run/openvswitch/db.sock";
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Starts both daemons, and restarts them when they end. Returns when the switch is usable.
-pub(crate) async fn start(node: &Node, logs: &Path) -> Result<()> {
+pub(crate) async fn start(node: &Node, datapath: Datapath, logs: &Path) -> Result<()> {
     let program = |name: &'static str, arguments: &[&str]| Program {
         name: name.into(),
         arguments: arguments
@@ -40,11 +41,22 @@ pub(crate) async fn start(node: &Node, logs: &Path) -> Result<()> {
     tokio::spawn(daemon::supervise(server, child));
 
     vsctl(&["--no-wait", "init", "--", "set", "Open_vSwitch", ".", &format!("external_ids:hostname={}", node.name)])?;
-    let vswitchd = program("ovs-vswitchd", &["--disable-system", "--disable-system-route", &format!("unix:{SOCKET}")]);
+    let remote = format!("unix:{SOCKET}");
+    let vswitchd = match datapath {
+        Datapath::Netdev => program("ovs-vswitchd", &["--disable-system", "--disable-system-route", &remote]),
+        Datapath::System | Datapath::Windows => without_outage(program("ovs-vswitchd", &[&remote])),
+    };
     let child = vswitchd.start()?;
     vsctl(&["set", "Open_vSwitch", ".", "external_ids:lab=up"]).with_context(|| vswitchd.log_tail())?;
     tokio::spawn(daemon::supervise(vswitchd, child));
     Ok(())
+}
+
+/// As production starts ovs-vswitchd: it keeps the kernel's flows until antrea-agent has installed its own.
+fn without_outage(vswitchd: Program) -> Program {
+    let wait = "ovs-vsctl --no-wait set Open_vSwitch . other_config:flow-restore-wait=true";
+    let script = format!("{wait}; exec {} {}", vswitchd.name.display(), vswitchd.arguments.join(" "));
+    Program { name: "sh".into(), arguments: vec!["-c".to_owned(), script], ..vswitchd }
 }
 
 async fn until_it_answers(server: &Program, child: &mut Child) -> Result<()> {

@@ -8,6 +8,8 @@ mod agent;
 #[cfg(test)]
 mod containers;
 #[cfg(test)]
+mod demo;
+#[cfg(test)]
 mod endurance;
 #[cfg(test)]
 mod failed;
@@ -33,6 +35,8 @@ mod policies;
 mod recording;
 #[cfg(test)]
 mod red_team;
+#[cfg(test)]
+mod sctp;
 #[cfg(test)]
 mod services;
 #[cfg(test)]

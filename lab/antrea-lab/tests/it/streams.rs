@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use testkit::Netns;
+use testkit::wait::scaled;
 
 /// How often something is sent.
 pub(crate) const TICK: Duration = Duration::from_millis(20);
@@ -168,7 +169,7 @@ fn exchange(
             };
             send(number);
         } else {
-            let end = *waits_until.get_or_insert(now + LATE);
+            let end = *waits_until.get_or_insert(now + scaled(LATE));
             if now > end || echoes.lock().unwrap().iter().all(|(_, came)| came.is_some()) {
                 return Ok(());
             }

@@ -235,7 +235,7 @@ fn packets_to_loopback_addresses_are_dropped() {
     w.edit(|flows| {
         flows.retain(|(_, _, matches), flow| !flow.actions.is_empty() || !matches.to_string().contains("127."));
     });
-    let packet = to_gateway(A, Packet::tcp(A.at(40000), at(strange("127.0.0.1"), 10350), Syn));
+    let packet = to_gateway(A, Packet::tcp(A.at(40001), at(strange("127.0.0.1"), 10350), Syn));
     w.passes(A.port, packet.clone(), HOST.port, packet);
     let served = Packet::tcp(A.at(40002), at(strange("127.0.0.1"), 10350), Syn).between(A.mac, HOST.mac).routed(1);
     w.passes(A.port, to_gateway(A, Packet::tcp(A.at(40002), at(CLUSTER_IP, 80), Syn)), HOST.port, served);

@@ -169,7 +169,7 @@ fn policies_allow_and_deny_in_both_directions() {
     // IPv6 rules do not affect IPv4.
     w.drops(A.port, Packet::tcp(A.at(40000), B.at(80), Syn).between(A.mac, B.mac));
     let probe = Packet::tcp(HOST.at6(40000), B.at6(9), Syn).between(HOST.mac, B.mac);
-    w.passes(HOST.port, probe.clone(), B.port, probe);
+    w.probes(probe, B);
 }
 
 #[test]

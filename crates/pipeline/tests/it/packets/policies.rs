@@ -319,7 +319,7 @@ fn the_host_may_probe_isolated_pods_but_snated_clients_may_not_l7() {
     let mut w = World::with(isolated(Ingress, B, vec![]));
     w.change(|c| c.services.push(Service::of(BY_NODE_PORT, NODE_PORT, &[local(B)])));
     let probe = Packet::tcp(HOST.at(40000), B.at(80), Syn).between(HOST.mac, B.mac);
-    w.passes(HOST.port, probe.clone(), B.port, probe);
+    w.probes(probe, B);
     let answer = to_gateway(B, Packet::tcp(B.at(80), HOST.at(40000), SynAck));
     w.passes(B.port, answer.clone(), HOST.port, answer);
     w.drops(HOST.port, from_host(Packet::tcp(at(OUTSIDE, 50000), at(VIRTUAL, NODE_PORT), Syn)));

@@ -174,6 +174,7 @@ impl Bridge {
     }
 
     fn new_frames(&mut self) -> Vec<(&'static str, Vec<u8>)> {
+        self.ovs.until_idle().unwrap();
         let mut out = Vec::new();
         for (port, seen) in self.seen.iter_mut().filter(|(port, _)| **port != "done") {
             let frames = self.ovs.captured(port).unwrap();

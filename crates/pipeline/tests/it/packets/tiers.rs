@@ -139,7 +139,7 @@ fn accepted_connections_survive_a_new_drop_rule() {
 fn probes_of_the_host_bypass_tiers() {
     let mut w = World::with(|c| c.rules = vec![tiered(1, Ingress, B, HIGH, RuleAction::Drop)]);
     let probe = Packet::tcp(HOST.at(40000), B.at(80), Syn).between(HOST.mac, B.mac);
-    w.passes(HOST.port, probe.clone(), B.port, probe);
+    w.probes(probe, B);
 }
 
 /// Packet counts of a rule's flows in a metric table.

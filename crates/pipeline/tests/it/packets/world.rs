@@ -146,7 +146,7 @@ pub(super) fn usual() -> Cluster {
     let mut cluster = Cluster::new(Node {
         mode: Mode::Encap,
         features: Features::default(),
-        datapath: Datapath::Netdev,
+        datapath: if testkit::ovs::in_kernel() { Datapath::System } else { Datapath::Netdev },
         gateway: Gateway { port: Port(2), mac: HOST.mac },
         tunnels: vec![Port(1), Port(14)],
         tunnel_port: Some(8472),
@@ -259,6 +259,14 @@ impl World {
         let out = PacketOut::new(Port(number.into()), actions, frame.into().bytes());
         self.switch.client.done(&[Message::PacketOut(out)]);
         self.switch.came()
+    }
+
+    /// Asserts that a probe of the host reaches the Pod. On the kernel's datapath a mark identifies the host.
+    #[track_caller]
+    pub(super) fn probes(&mut self, probe: Packet, to: End) {
+        let mark = u32::from(testkit::ovs::in_kernel());
+        let came = self.send_marked(HOST.port, mark, probe.clone());
+        assert_eq!(came, [(to.port, probe.into())], "{}", self.switch.story());
     }
 
     /// Asserts that the frame is output once, at this port, as this.

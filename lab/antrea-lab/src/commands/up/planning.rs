@@ -1,8 +1,10 @@
 //! The plan of a lab from the options of `up`. Options that contradict each other are errors.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use testkit::ovs::in_kernel;
+use types::network::Datapath;
 
 use super::{Options, say};
 use crate::plan::{Kubelet, Kubernetes, Network, Plan, Services};
@@ -15,11 +17,17 @@ const IMAGES: (&str, [&str; 2]) = ("image", ["antrea-rs.tar", "lab.tar"]);
 pub(super) fn plan_of(options: &Options) -> Result<Plan> {
     let network = network(options)?;
     contradiction(options, network)?;
+    let datapath = options.datapath.unwrap_or(if in_kernel() { Datapath::System } else { Datapath::Netdev });
+    if datapath == Datapath::System && !Path::new("/sys/module/openvswitch").exists() {
+        bail!(
+            "`--datapath kernel` needs the kernel module: modprobe openvswitch, or `make test-kernel`, which has a virtual machine"
+        );
+    }
     let Options { lab, nodes, mode, tunnel, kubernetes, kubelet, services, record, .. } = options;
     let plan = Plan { kubelet: *kubelet, ..Plan::new(&lab.name, *nodes, *mode, *tunnel, *kubernetes, network) };
     let controllers = controllers(options, &plan)?;
     let images = if *kubelet == Kubelet::Real { images(options)? } else { Vec::new() };
-    Ok(Plan { controllers, images, services: *services, record: *record, ..plan })
+    Ok(Plan { controllers, datapath, images, services: *services, record: *record, ..plan })
 }
 
 fn network(options: &Options) -> Result<Network> {
@@ -41,6 +49,11 @@ fn contradiction(options: &Options, network: Network) -> Result<()> {
     let antrea = network == Network::Antrea;
     match options.kubelet {
         Kubelet::Real if options.kubernetes != Kubernetes::Real => bail!("`--kubelet real` needs `--kubernetes real`"),
+        Kubelet::Real if options.datapath.is_some() => {
+            bail!(
+                "`--datapath` needs `--kubelet lab`: in a cluster, set ovsDatapathType in the ConfigMap antrea-config"
+            )
+        }
         Kubelet::Real if network == Network::Bridge => bail!("`--network bridge` needs `--kubelet lab`"),
         Kubelet::Real if options.record => {
             bail!(

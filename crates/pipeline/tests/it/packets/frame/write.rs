@@ -88,9 +88,10 @@ fn udp(src: u16, dst: u16) -> Vec<u8> {
     body
 }
 
+/// Opens an association: the kernel's tracker accepts no other first packet.
 fn sctp(src: u16, dst: u16) -> Vec<u8> {
-    let mut body = [src.to_be_bytes(), dst.to_be_bytes(), [0; 2], [1; 2], [0; 2], [0; 2]].concat();
-    body.extend(DATA);
+    let mut body = [src.to_be_bytes(), dst.to_be_bytes(), [0; 2], [0; 2], [0; 2], [0; 2]].concat();
+    body.extend([1, 0, 0, 20, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1]);
     let crc = crc32c(&body);
     body[8..12].copy_from_slice(&crc.to_le_bytes());
     body
