@@ -31,7 +31,7 @@ test: setup ## Run all tests, on a fresh machine too
 	@scripts/left-out
 
 .PHONY: kubernetes
-kubernetes: setup ## Build Kubernetes and etcd for the tests, once: about 12 minutes on 2 cores
+kubernetes: setup ## Build Kubernetes, etcd and Helm for the tests, once: about 12 minutes on 2 cores
 	@scripts/kubernetes
 
 .PHONY: test-kubernetes
@@ -55,9 +55,10 @@ format: ## Format the sources
 	$(CARGO) fmt --all
 
 .PHONY: codegen
-codegen: ## Write generated files: code from .proto, tables of configuration keys and Services
+codegen: ## Write generated files: code from .proto, tables of configuration keys and Services, values of the chart
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p api --test it codegen
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-agent -p antrea-controller the_documentation_has_every_key
+	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-agent --test it the_chart_has_a_value_for_every_key
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-lab --test it every_kind_of_service_behaves
 
 .PHONY: language-budget

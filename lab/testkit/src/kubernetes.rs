@@ -26,7 +26,7 @@ use crate::scratch::Scratch;
 use daemon::Daemon;
 use etcd::Etcd;
 use network::Network;
-pub use programs::program;
+pub use programs::{helm, program};
 
 /// The API server needs some seconds of CPU time to start, and tests share the CPUs.
 const START_TIMEOUT: Duration = Duration::from_secs(120);

@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
+mod chart;
+#[cfg(test)]
 mod command_line;
 #[cfg(test)]
 mod configured;
