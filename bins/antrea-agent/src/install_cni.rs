@@ -12,11 +12,11 @@ use api::cni::{DEFAULT_SOCKET, Version};
 use serde_json::json;
 
 /// File name of the plugin, and its `type` in the configuration.
-const PLUGIN: &str = "antrea";
+pub(crate) const PLUGIN: &str = "antrea";
 /// Plugins that runtimes call after ours, and the one that containerd calls for every Pod's loopback interface.
-const CHAINED: [&str; 3] = ["bandwidth", "loopback", "portmap"];
+pub(crate) const CHAINED: [&str; 3] = ["bandwidth", "loopback", "portmap"];
 /// Runtimes use the first file of the directory.
-const CONFIGURATION: &str = "10-antrea.conflist";
+pub(crate) const CONFIGURATION: &str = "10-antrea.conflist";
 /// File of older versions of Antrea, which runtimes would use instead.
 const OLD_CONFIGURATION: &str = "10-antrea.conf";
 /// The newest version that all current runtimes, portmap and bandwidth support; it has CHECK.

@@ -9,6 +9,7 @@
 //! *Not here.* Decisions (crate `node`), and I/O with the kernel, the switch or a server (the rim crates).
 
 mod blocking;
+mod cleanup;
 mod cni;
 mod config;
 mod conntrack;
@@ -35,6 +36,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use telemetry::daemon::Daemon;
 
+use cleanup::Cleanup;
 use config::Config;
 use install_cni::{Change, Installation};
 
@@ -62,6 +64,8 @@ enum Command {
     Config(ConfigFile),
     /// Install the CNI plugin and its network configuration for the container runtime
     InstallCni(InstallCni),
+    /// Remove everything that antrea-rs has left on this Node; refused while an agent runs
+    Cleanup(CleanupArgs),
 }
 
 #[derive(Args)]
@@ -75,15 +79,21 @@ struct ConfigFile {
 struct InstallCni {
     #[command(flatten)]
     config: ConfigFile,
+    #[command(flatten)]
+    cni: CniDirectories,
     /// Path of the program antrea-cni; by default in the directory of this program
     #[arg(long, value_name = "FILE")]
     plugin: Option<PathBuf>,
-    /// Directory with the plugins bandwidth, loopback and portmap, to install where the Node has none
-    #[arg(long, value_name = "DIR")]
-    chained: Option<PathBuf>,
     /// Load the kernel module openvswitch, if the Node has it
     #[arg(long)]
     load_module: bool,
+}
+
+#[derive(Args)]
+struct CniDirectories {
+    /// Directory with the plugins bandwidth, loopback and portmap that are installed where the Node has none
+    #[arg(long, value_name = "DIR")]
+    chained: Option<PathBuf>,
     /// CNI plugin directory of the container runtime
     #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
     bin_dir: PathBuf,
@@ -92,12 +102,30 @@ struct InstallCni {
     conf_dir: PathBuf,
 }
 
+#[derive(Args)]
+struct CleanupArgs {
+    #[command(flatten)]
+    config: ConfigFile,
+    #[command(flatten)]
+    cni: CniDirectories,
+    /// Directory of the sockets of agent and antrea-ovs
+    #[arg(long, value_name = "DIR", default_value = "/var/run/antrea")]
+    run_dir: PathBuf,
+    /// Directory of the database of antrea-ovs
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/antrea")]
+    state_dir: PathBuf,
+    /// Only list what would be removed
+    #[arg(long)]
+    dry_run: bool,
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command.unwrap_or(Command::Run(cli.run)) {
         Command::Run(file) => file.load().and_then(|(config, notes)| run::run(&config, &notes)),
         Command::Config(file) => file.load().and_then(|(config, notes)| Ok(DAEMON.print_config(&config, &notes)?)),
         Command::InstallCni(install) => install.run(),
+        Command::Cleanup(cleanup) => cleanup.run(),
     };
     DAEMON.exit(outcome)
 }
@@ -117,9 +145,9 @@ impl InstallCni {
         };
         let installation = Installation {
             plugin: &plugin,
-            chained: self.chained.as_deref(),
-            bin_dir: &self.bin_dir,
-            conf_dir: &self.conf_dir,
+            chained: self.cni.chained.as_deref(),
+            bin_dir: &self.cni.bin_dir,
+            conf_dir: &self.cni.conf_dir,
             socket: &config.cni_socket,
         };
         let mut output = std::io::stdout();
@@ -136,5 +164,20 @@ impl InstallCni {
             writeln!(output, "{}", kernel_module::load(config.ovs_datapath_type))?;
         }
         Ok(())
+    }
+}
+
+impl CleanupArgs {
+    fn run(self) -> anyhow::Result<()> {
+        let (config, _) = self.config.load()?;
+        let cleanup = Cleanup {
+            config: &config,
+            chained: self.cni.chained.as_deref(),
+            bin_dir: &self.cni.bin_dir,
+            conf_dir: &self.cni.conf_dir,
+            run_dir: &self.run_dir,
+            state_dir: &self.state_dir,
+        };
+        cleanup.run(self.dry_run, &mut std::io::stdout())
     }
 }

@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use nix::errno::Errno;
-use types::host::{Address, Desired, Firewall, Link, Neighbour, Observed, Op, ROUTE_PROTOCOL, Route};
+use types::host::{Address, Desired, Firewall, Link, Neighbour, Observed, Op, ROUTE_PROTOCOL, Route, RoutingRule};
 
 use crate::error::Error;
 use crate::ethtool::Offloads;
@@ -16,7 +16,7 @@ use crate::{ingress_drop, sysctl};
 /// The kernel's network state in the namespace of the thread that opened it; to be used by threads in that namespace only.
 #[derive(Debug)]
 pub struct Kernel {
-    netlink: Netlink,
+    pub(crate) netlink: Netlink,
     netfilter: Netlink,
     /// The expected listing of the last desired nftables rules.
     expected: Option<(Firewall, Ruleset)>,
@@ -64,10 +64,7 @@ impl Kernel {
         }
         observed.merging = merging(&desired.unmerged)?;
         observed.routes = self.routes()?;
-        observed.rules = rule::list(&mut self.netlink)
-            .map_err(Error::refused("cannot list policy routing rules"))?
-            .into_iter()
-            .collect();
+        observed.rules = self.rules()?;
         observed.firewall_intact = match &desired.firewall {
             Some(firewall) => self.firewall_is_intact(firewall)?,
             None => false,
@@ -158,7 +155,21 @@ impl Kernel {
         format!("`{} {via}dev {device} proto {}`", hop.destination, hop.protocol)
     }
 
-    fn routes(&mut self) -> Result<BTreeSet<Route>, Error> {
+    pub(crate) fn rules(&mut self) -> Result<BTreeSet<RoutingRule>, Error> {
+        let rules = rule::list(&mut self.netlink).map_err(Error::refused("cannot list policy routing rules"))?;
+        Ok(rules.into_iter().collect())
+    }
+
+    pub(crate) fn remove_device(&mut self, device: &str) -> Result<(), Error> {
+        match self.netlink.request(link::delete(device)) {
+            Err(refusal) if refusal.errno != Errno::ENODEV => {
+                Err(Error::refused(format!("cannot remove device {device}"))(refusal))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn routes(&mut self) -> Result<BTreeSet<Route>, Error> {
         let doing = "cannot list routes";
         let hops = route::list_marked(&mut self.netlink, ROUTE_PROTOCOL).map_err(Error::refused(doing))?;
         let mut names = BTreeMap::new();

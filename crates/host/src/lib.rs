@@ -1,7 +1,7 @@
 //! Access to a Node's kernel; no other crate touches it.
 //!
 //! *Role.* [`Kernel`] reads and changes the kernel's state; [`diff()`] computes the necessary changes; [`watch`] reports changes
-//! by other programs. [`pod`] attaches a Pod's veth, [`ipam`] allocates its addresses, [`nft`] renders our nftables rules,
+//! by other programs; [`Leftover`] is what removing antrea-rs removes. [`pod`] attaches a Pod's veth, [`ipam`] allocates its addresses, [`nft`] renders our nftables rules,
 //! [`conntrack`] deletes connections, [`uplink`] finds the device with a Node's address, [`next_hop`] the way to other Nodes, [`netns`]
 //! runs code in other namespaces.
 //!
@@ -27,10 +27,12 @@ mod error;
 mod ethtool;
 mod ingress_drop;
 mod kernel;
+mod leftovers;
 mod netlink;
 mod packet;
 
 pub use diff::diff;
 pub use error::Error;
 pub use kernel::{Failure, Kernel};
+pub use leftovers::Leftover;
 pub use netns::Netns;

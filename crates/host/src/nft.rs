@@ -57,24 +57,39 @@ pub fn replace(firewall: &Firewall) -> Result<(), Error> {
         valid_name(&tunnel.device)?;
     }
     let doing = "cannot replace nftables rules";
-    let output = nft(&["--file", "-"], &script(firewall), doing)?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(Error::Nft { doing: doing.into(), said: message(&output) }),
-    }
+    succeeded(&nft(&["--file", "-"], &script(firewall), doing)?, doing)
+}
+
+/// The families in which our table exists, in the namespace of the calling thread.
+pub(crate) fn families() -> Result<Vec<String>, Error> {
+    let doing = "cannot list nftables tables";
+    let output = nft(&["list", "tables"], "", doing)?;
+    succeeded(&output, doing)?;
+    let listing = String::from_utf8_lossy(&output.stdout);
+    let family = |line: &str| {
+        let (family, name) = line.strip_prefix("table ")?.split_once(' ')?;
+        (name == FIREWALL_TABLE).then(|| family.to_owned())
+    };
+    Ok(listing.lines().filter_map(family).collect())
 }
 
 /// Removes our tables, also the one with the ingress chains of Pod veths; they may not exist.
 pub fn remove() -> Result<(), Error> {
+    ["inet", "netdev"].into_iter().try_for_each(remove_table)
+}
+
+/// Removes our table of a family; it may not exist.
+pub(crate) fn remove_table(family: &str) -> Result<(), Error> {
     let doing = "cannot remove nftables rules";
-    let tables = ["inet", "netdev"].map(|family| {
-        // Deleting a missing table fails, and adding an existing one does not.
-        format!("add table {family} {FIREWALL_TABLE}\ndelete table {family} {FIREWALL_TABLE}\n")
-    });
-    let output = nft(&["--file", "-"], &tables.concat(), doing)?;
+    // Deleting a missing table fails, and adding an existing one does not.
+    let script = format!("add table {family} {FIREWALL_TABLE}\ndelete table {family} {FIREWALL_TABLE}\n");
+    succeeded(&nft(&["--file", "-"], &script, doing)?, doing)
+}
+
+fn succeeded(output: &Output, doing: &str) -> Result<(), Error> {
     match output.status.success() {
         true => Ok(()),
-        false => Err(Error::Nft { doing: doing.into(), said: message(&output) }),
+        false => Err(Error::Nft { doing: doing.into(), said: message(output) }),
     }
 }
 

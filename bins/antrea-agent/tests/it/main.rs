@@ -6,6 +6,8 @@ mod bad_input;
 #[cfg(test)]
 mod chart;
 #[cfg(test)]
+mod cleanup;
+#[cfg(test)]
 mod command_line;
 #[cfg(test)]
 mod configured;

@@ -71,6 +71,18 @@ pub(crate) fn confirm(index: u32, ip: IpAddr) -> Request {
     Request::new(RTM_NEWNEIGH, NLM_F_CREATE, &message)
 }
 
+/// The neighbours with our protocol number: index of the device, address and MAC.
+pub(crate) fn list_marked(netlink: &mut Netlink) -> Result<Vec<(u32, IpAddr, Mac)>, Refusal> {
+    let request = Request::new(RTM_GETNEIGH, 0, &NeighbourMessage::default());
+    netlink.dump(&request, |message| {
+        let message = NeighbourMessage::parse(message.body).ok()?;
+        let ours = NeighbourAttribute::Protocol(RouteProtocol::from(ROUTE_PROTOCOL));
+        let ip = message.attributes.iter().find_map(ip)?;
+        let mac = message.attributes.iter().find_map(mac)?;
+        message.attributes.contains(&ours).then_some((message.header.ifindex, ip, mac))
+    })
+}
+
 /// Adds a permanent neighbour, or replaces its MAC.
 pub(crate) fn put(index: u32, ip: IpAddr, mac: Mac) -> Request {
     let mut message = neighbour(index, ip);
