@@ -215,7 +215,7 @@ fn values_of_the_deployment_reach_the_objects() {
     }
     let install = agent("/spec/initContainers/0").to_string();
     assert!(
-        !volumes.contains("/lib/modules") && !install.contains("modul") && !install.contains("SYS_MODULE"),
+        !volumes.contains("/lib/modules") && !install.contains("load-module") && !install.contains("SYS_MODULE"),
         "{install}"
     );
     let controller = |pointer: &str| part(&objects, "Deployment", "antrea-controller", pointer).clone();

@@ -91,6 +91,11 @@ const DEPLOYMENT: &[(&str, &str, &str)] = &[
     ),
     ("controller.replicas", "2", "number of controllers"),
     (
+        "controller.updateStrategy",
+        "{type: RollingUpdate, rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}",
+        "update strategy of the Deployment antrea-controller; the default needs no Node without a controller",
+    ),
+    (
         "controller.podDisruptionBudget.minAvailable",
         "1",
         "controllers that an eviction leaves; with several replicas only",
