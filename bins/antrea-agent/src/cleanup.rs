@@ -17,7 +17,7 @@ use crate::config::Config;
 use files::Files;
 use switch::Switch;
 
-/// Where to look.
+/// The directories of a Node that antrea-rs writes to.
 pub(crate) struct Cleanup<'a> {
     pub(crate) config: &'a Config,
     /// Directory with the chained plugins of the image.
@@ -30,7 +30,7 @@ pub(crate) struct Cleanup<'a> {
     pub(crate) state_dir: &'a Path,
 }
 
-/// Something of ours.
+/// An object that antrea-rs has created and that is to be removed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Item {
     Path(PathBuf),

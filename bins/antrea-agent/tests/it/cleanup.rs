@@ -136,6 +136,8 @@ fn a_cleaned_node_is_as_it_was_before_the_installation() {
     let is_up = || node.netns.ip(["-br", "link", "show", &veth]).unwrap().contains(" UP ").then_some(());
     until("the veth is up", TIMEOUT, is_up).unwrap();
     let running = machine.state(&node);
+    let listed = machine.clean(&node, &["--dry-run"]).unwrap();
+    assert!(listed.contains("would be refused: an agent runs") && listed.contains("would remove: "), "{listed}");
     let refused = machine.clean(&node, &[]).unwrap_err();
     assert!(
         refused.contains("an agent runs on this Node") && refused.contains("kubectl delete -f deploy/kubernetes/"),
