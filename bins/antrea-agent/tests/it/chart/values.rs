@@ -49,7 +49,11 @@ const DEPLOYMENT: &[(&str, &str, &str)] = &[
     ("image.pullPolicy", "IfNotPresent", "`Always`, `IfNotPresent` or `Never`"),
     ("imagePullSecrets", "[]", "Secrets for the registry of the image, as `[{name: NAME}]`"),
     ("extraLabels", "{}", "labels of all objects and Pods"),
-    ("logLevel", "", "log filter of agents and controllers: `error`, `warn`, `info`, `debug` or `trace`; `info` if not set"),
+    (
+        "logLevel",
+        "",
+        "log filter of agents and controllers: `error`, `warn`, `info`, `debug` or `trace`; `info` if not set",
+    ),
     ("logVerbosity", "0", "verbosity as a number, as in Antrea: 0 is `info`, 1 to 3 `debug`, 4 and more `trace`"),
     (
         "featureGates",
