@@ -43,6 +43,10 @@ test-kernel: setup ## Run packet tests and labs on the openvswitch kernel module
 	@scripts/setup kernel
 	@scripts/test-kernel "$${ROW:-}"
 
+.PHONY: e2e
+e2e: setup ## Kubernetes' own network conformance and policy suites on clusters with real kubelets; a table (E2E="encap:antrea", FOCUS=text; builds 10 minutes once)
+	@scripts/e2e $(E2E)
+
 .PHONY: lint
 lint: setup ## Check formatting, spelling, lints and rustdoc
 	$(CARGO) fmt --all --check

@@ -28,11 +28,11 @@ find_go() {
 }
 
 # Builds the program $2 of the package $3 into the directory $1, with the linker flags $4. It has a temporary name until it is
-# finished, so that an interrupted build is not taken for a finished one.
+# finished, so that an interrupted build is not taken for a finished one. `go_verb` replaces the verb `build`.
 build_go() {
   local dir=$1 program=$2 package=$3 flags=$4 start=$SECONDS
   if ! CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS="-mod=readonly -buildvcs=false" nice -n 10 \
-    "$go" build -trimpath -ldflags "$flags" -o "$dir/.$program.part" "$package" 2>"$dir/.$program.log"; then
+    "$go" ${go_verb:-build} -trimpath -ldflags "$flags" -o "$dir/.$program.part" "$package" 2>"$dir/.$program.log"; then
     echo "failed"
     tail -20 "$dir/.$program.log" >&2
     return 1

@@ -200,9 +200,10 @@ impl Plan {
         (1..=MAX_NODES).filter_map(Node::new).find(|node| self.node(&node.name).is_none())
     }
 
-    /// Whether the router needs routes to the Pod CIDRs.
+    /// Whether the router needs routes to the Pod CIDRs. With real kubelets the API server connects to Pods, for webhooks and
+    /// for `kubectl proxy`, and it does not run on a Node.
     pub(crate) fn routes_pod_cidrs(&self) -> bool {
-        self.network == Network::Bridge || self.mode == Mode::NoEncap
+        self.network == Network::Bridge || self.mode == Mode::NoEncap || self.kubelet == Kubelet::Real
     }
 
     /// Whether the lab runs agents and controllers as processes. With a real kubelet they are Pods.
