@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
+use testkit::ovs::in_kernel;
 use testkit::wait::until;
 
 use crate::lab::{Kube, Lab, TIMEOUT};
@@ -31,19 +32,21 @@ impl Traces {
         };
         let rows = run("ovs-vsctl --bare --columns=external_ids list Interface");
         let in_rows = rows.split_whitespace().filter_map(|pair| pair.strip_prefix("ip-address="));
+        let mut devices = vec![
+            ("kernel", words(run("ip -br link show type veth | grep -v '^eth0' | cut -d@ -f1"))),
+            ("switch", words(run("ovs-vsctl list-ports br-int"))),
+        ];
+        // The kernel's datapath takes packets away from the kernel's stack: no chain has to drop them.
+        if !in_kernel() {
+            let chains = "nft list chains netdev | grep -o 'device \"[^\"]*\"' | cut -d' ' -f2 | sed '/eth0/d'";
+            devices.push(("firewall", words(run(chains))));
+        }
         Self {
+            devices,
             addresses: vec![
                 ("Kubernetes", addresses(api, node)),
                 ("IPAM", ipam.filter(is_address).collect()),
                 ("database", in_rows.flat_map(|list| list.split(',')).map(str::to_owned).collect()),
-            ],
-            devices: vec![
-                ("kernel", words(run("ip -br link show type veth | grep -v '^eth0' | cut -d@ -f1"))),
-                ("switch", words(run("ovs-vsctl list-ports br-int"))),
-                (
-                    "firewall",
-                    words(run("nft list chains netdev | grep -o 'device \"[^\"]*\"' | cut -d' ' -f2 | sed '/eth0/d'")),
-                ),
             ],
         }
     }
