@@ -277,8 +277,12 @@ async fn own_node(client: &Client, name: &str) -> Result<Node> {
     let only = WatchFilter { fields: format!("metadata.name={name}"), ..WatchFilter::default() };
     let mut watch = client.watch::<Node>(&only);
     let mut logged = String::new();
+    let api = format!(
+        "the Kubernetes API at {}; without kube-proxy, kubeAPIServerOverride must be set",
+        client.server_host()
+    );
     loop {
-        let problem = match waiting_for("the Kubernetes API", watch.next()).await {
+        let problem = match waiting_for(&api, watch.next()).await {
             WatchEvent::Applied(node) => match local_addresses(&node) {
                 Ok(_) => return Ok(node),
                 Err(problem) => problem.to_string(),

@@ -41,6 +41,43 @@ fn an_open_vswitch_that_is_not_there_at_all_is_waited_for_and_named() {
 }
 
 #[test]
+fn an_api_that_does_not_answer_is_named_with_the_key_for_clusters_without_kube_proxy() {
+    let mut node = Node::without_agent("kubeAPIServerOverride: https://127.0.0.9:6443", &SUBNETS);
+    node.start_agent();
+    node.wait_log("waiting for the Kubernetes API at 127.0.0.9; without kube-proxy, kubeAPIServerOverride must be set");
+}
+
+/// As in a container: `/proc/sys` is read-only. The Node's may be mounted elsewhere.
+#[test]
+fn read_only_sysctls_are_reported_until_those_of_the_node_are_mounted() {
+    let mut node = Node::without_agent("", &SUBNETS);
+    let elsewhere = node.ovs.dir().join("host");
+    std::fs::create_dir_all(elsewhere.join("proc/sys/net")).unwrap();
+    let mounts = format!(
+        "mount --bind /proc/sys/net {}/proc/sys/net && mount --bind /proc/sys /proc/sys && \
+         mount -o remount,bind,ro /proc/sys && exec {PROGRAM} \"$@\"",
+        elsewhere.display()
+    );
+    let in_container = |node: &Node| {
+        let mut command = node.netns.command("unshare");
+        command.args(["--mount", "sh", "-c", &mounts, "sh"]);
+        command
+    };
+    node.start_agent_by(in_container(&node));
+    node.wait_log("cannot set sysctl");
+    until("the agent is not ready, and says why", TIMEOUT, || {
+        let (code, body) = node.ask("/readyz");
+        (code == 503 && body.contains("cannot set sysctl") && body.contains("Read-only file system")).then_some(())
+    })
+    .unwrap();
+
+    node.kill_agent();
+    node.configure(&format!("hostProcPathPrefix: {}", elsewhere.display()));
+    node.start_agent_by(in_container(&node));
+    node.wait_ready();
+}
+
+#[test]
 fn an_agent_that_may_not_touch_the_kernel_says_so_and_leaves_nothing() {
     let mut node = Node::without_agent("", &SUBNETS);
     let mut command = node.netns.command("setpriv");
