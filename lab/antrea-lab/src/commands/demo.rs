@@ -13,7 +13,7 @@ use super::{call, check, say};
 use crate::check::table;
 use crate::cli::LabName;
 use crate::client::{self, Mirror};
-use crate::plan::Network;
+use crate::plan::{Kubelet, Network};
 use crate::state::Home;
 
 const SHOP: &str = include_str!("../../demo/shop.yaml");
@@ -46,8 +46,14 @@ pub(crate) async fn run(lab_name: LabName) -> Result<()> {
     };
     say("");
     say("Try next:");
-    say(format!("  {} frontend -- curl -s http://{target}/clientip", call("exec", &lab_name.name)));
-    say(format!("  {} node-1 -- ovs-ofctl -O OpenFlow15 dump-flows br-int", call("node", &lab_name.name)));
+    if lab.plan.kubelet == Kubelet::Real {
+        let kubectl = call("kubectl", &lab_name.name);
+        say(format!("  {kubectl} -- --namespace shop logs deployment/frontend"));
+        say(format!("  {kubectl} -- --namespace kube-system exec daemonset/antrea-ovs -- ovs-ofctl dump-flows br-int"));
+    } else {
+        say(format!("  {} frontend -- curl -s http://{target}/clientip", call("exec", &lab_name.name)));
+        say(format!("  {} node-1 -- ovs-ofctl -O OpenFlow15 dump-flows br-int", call("node", &lab_name.name)));
+    }
     say(format!("  {} --svg matrix.svg", call("check", &lab_name.name)));
     say(format!("and, to end the lab: {}", call("down", &lab_name.name)));
     Ok(())

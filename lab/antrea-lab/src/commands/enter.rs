@@ -1,5 +1,7 @@
 //! Commands that run in the namespaces of Nodes and Pods.
 
+mod sandbox;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,6 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::container::Spec;
 use crate::nsenter::{NSENTER, SPACES};
+use crate::plan::Kubelet;
 use crate::state::{Home, Lab};
 
 /// Namespace, name and Node of a Pod.
@@ -52,6 +55,12 @@ pub(crate) fn pod(home: &Home, lab: &Lab, found: &Found, container: Option<&str>
 
 /// An `nsenter` command for the network of a Pod, with the files of the Node; the caller adds the command to run.
 pub(crate) fn pod_network(home: &Home, lab: &Lab, found: &Found) -> Result<Command> {
+    if lab.plan.kubelet == Kubelet::Real {
+        let netns = sandbox::netns(home, lab, found)?;
+        let mut command = node(home, lab, &found.node)?;
+        command.arg(NSENTER).arg(format!("--net={netns}")).arg("--");
+        return Ok(command);
+    }
     let directory = container_directory(home, found, None)?;
     let pid = fs::read_to_string(directory.join("pid"))
         .with_context(|| format!("Pod {}/{} does not run", found.namespace, found.pod))?;
@@ -98,6 +107,11 @@ pub(crate) fn all(home: &Home, lab: &Lab) -> Vec<Found> {
 
 /// A Pod by its name, with or without the namespace; `web` means one of `web-...` if there is no `web`.
 pub(crate) fn find(home: &Home, lab: &Lab, wanted: &str, namespace: Option<&str>) -> Result<Found> {
+    if lab.plan.kubelet == Kubelet::Real {
+        bail!(
+            "the Pods of this lab belong to a real kubelet: use `antrea-lab kubectl logs` or `antrea-lab kubectl exec`"
+        );
+    }
     let (namespace, name) = match wanted.split_once('/') {
         Some((namespace, name)) => (Some(namespace), name),
         None => (namespace, wanted),
