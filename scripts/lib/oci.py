@@ -1,7 +1,6 @@
 """OCI images without a container runtime: layers from Debian packages and from files, and one tar file with the result.
 
-Reproducible: entries are sorted, have no times, owners or uncompressed padding of this machine, so the same packages and files give
-the same bytes. Nothing is unpacked and no maintainer script runs, so it needs no root.
+Reproducible: entries are sorted and have neither times nor owners, so the same packages and files give the same bytes. Nothing is unpacked and no maintainer script runs, so it needs no root.
 """
 
 import gzip
@@ -15,7 +14,7 @@ import subprocess
 import tarfile
 import tempfile
 
-CACHE = pathlib.Path.home() / ".cache/antrea-rs/debian-packages"
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "antrea-rs/debian-packages"
 # Debian 12 has /usr merged, its packages do not.
 MERGED = ("bin", "lib", "lib32", "lib64", "libx32", "sbin")
 EPOCH = "1970-01-01T00:00:00Z"
@@ -151,14 +150,14 @@ def libraries(program):
 
 def write_images(output, images):
     """Writes images as one archive: an OCI layout, which is a Docker archive too. Each image has names, layers, config and labels."""
-    blobs, index, docker = {}, [], []
+    blobs, known, index, docker = {}, {}, [], []
 
     def keep(data, kind):
         name = digest(data)
         blobs[path(name)] = data
         return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": name, "size": len(data)}
 
-    def keep_layer(layer, known={}):
+    def keep_layer(layer):
         if id(layer) not in known:
             data, diff = layer.blobs()
             known[id(layer)] = keep(data, "layer.v1.tar+gzip"), diff
