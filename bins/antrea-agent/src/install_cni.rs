@@ -50,12 +50,21 @@ pub(crate) enum Change {
 
 /// A failed file operation, with a hint.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: cannot {what}: {source}; {fix}", path.display())]
+#[error("{}: cannot {what}: {error}; {}", path.display(), self.fix())]
 pub(crate) struct InstallError {
     path: PathBuf,
     what: &'static str,
     fix: &'static str,
-    source: io::Error,
+    error: io::Error,
+}
+
+impl InstallError {
+    fn fix(&self) -> &'static str {
+        match self.error.kind() {
+            io::ErrorKind::StorageFull => "free space on this disk of the Node; the next attempt continues",
+            _ => self.fix,
+        }
+    }
 }
 
 impl Installation<'_> {
@@ -84,9 +93,9 @@ impl Installation<'_> {
         match fs::remove_file(&old) {
             Ok(()) => changes.push(Change::Removed(old)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => {
+            Err(error) => {
                 let fix = "the container runtime prefers it to the new file, so remove it by hand";
-                return Err(InstallError { path: old, what: "remove", fix, source });
+                return Err(InstallError { path: old, what: "remove", fix, error });
             }
         }
         Ok(changes)
@@ -94,7 +103,7 @@ impl Installation<'_> {
 }
 
 fn read(plugin: &Path, fix: &'static str) -> Result<Vec<u8>, InstallError> {
-    fs::read(plugin).map_err(|source| InstallError { path: plugin.to_owned(), what: "read the plugin", fix, source })
+    fs::read(plugin).map_err(|error| InstallError { path: plugin.to_owned(), what: "read the plugin", fix, error })
 }
 
 /// The network configuration: antrea first, then the chained plugins.
@@ -123,7 +132,7 @@ fn put(path: &Path, contents: &[u8], mode: u32, fix: &'static str) -> Result<Cha
         return Ok(Change::Kept(path.to_owned()));
     }
     let directory = path.parent().unwrap_or(Path::new("/"));
-    let failed = |what| move |source| InstallError { path: path.to_owned(), what, fix, source };
+    let failed = |what| move |error| InstallError { path: path.to_owned(), what, fix, error };
     DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed("create its directory"))?;
     // Runtimes ignore this suffix.
     let mut file = tempfile::Builder::new()
@@ -132,6 +141,7 @@ fn put(path: &Path, contents: &[u8], mode: u32, fix: &'static str) -> Result<Cha
         .tempfile_in(directory)
         .map_err(failed("write to its directory"))?;
     let filled = file
+        .as_file_mut()
         .write_all(contents)
         .and_then(|()| file.as_file().set_permissions(Permissions::from_mode(mode)))
         // A crash must not leave the name without the contents.

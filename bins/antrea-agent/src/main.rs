@@ -26,6 +26,7 @@ mod rest;
 mod run;
 mod services;
 mod sources;
+mod startup;
 mod transport;
 mod tunnels;
 

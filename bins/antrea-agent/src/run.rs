@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use host::ipam::{Pool, Range};
@@ -36,11 +36,9 @@ use crate::kernel_module;
 use crate::rest::Rest;
 use crate::services::{self, ServiceTasks};
 use crate::sources;
+use crate::startup::{Startup, WARN_AFTER, waiting_for};
 use crate::transport::Transport;
 use crate::tunnels::{self, TunnelStatus};
-
-/// Log what the agent waits for after this time.
-const WARN_AFTER: Duration = Duration::from_secs(5);
 
 /// Maximum duration of one watch request. Every Node has an agent: a shorter one would load the API server.
 pub(crate) const WATCH_DURATION: Duration = Duration::from_secs(240);
@@ -134,12 +132,16 @@ struct Started {
 }
 
 async fn start(config: &Config, name: &str) -> Result<Started> {
+    let token = config.cni_socket.with_file_name(TOKEN_FILE);
+    let server = telemetry::server::Server::bind(config.api_port, &token).await?;
+    let (startup, probes) = Startup::new();
+    tokio::spawn(server.serve(probes));
     let client =
         Client::new(config.client_connection.kubeconfig.as_deref(), config.kube_api_server_override.as_deref()).await?;
     let client = client.with_timeouts(Timeouts { renew: WATCH_DURATION, ..Timeouts::default() });
     let control_path = control_path::detect(config, &client, namespace()).await;
     control_path::remove_stale_routes(&control_path).await;
-    let node = own_node(&client, name).await?;
+    let node = own_node(&client, name, &startup).await?;
     let addresses = local_addresses(&node)?;
     let transport = Transport::find(config, &node)?;
     transport.publish(&client, &node).await?;
@@ -160,7 +162,8 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     let is_in_userspace = datapath == Datapath::Netdev && config.has_tunnel();
     let tunnel_problem = match is_in_userspace {
         true => {
-            let bridge = waiting_for("Open vSwitch", database::foreign_bridge(&database, &transport.device)).await?;
+            let bridge =
+                startup.waiting_for("Open vSwitch", database::foreign_bridge(&database, &transport.device)).await?;
             transport.tunnel_problem(bridge.as_deref())
         }
         false => None,
@@ -180,7 +183,7 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
         }),
         transport: (is_in_userspace && tunnel_problem.is_none()).then_some(TransportSpec { uplink }),
     };
-    let bridge_ports = waiting_for("Open vSwitch", database::set_up(&spec, &database)).await?;
+    let bridge_ports = startup.waiting_for("Open vSwitch", database::set_up(&spec, &database)).await?;
     info!(bridge = spec.bridge, datapath = spec.datapath, gateway = bridge_ports.gateway.0, "bridge is set up");
 
     let facts = Facts {
@@ -238,9 +241,7 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     tokio::spawn(guard::run(engine.clone(), conntrack, Arc::clone(&own), tables));
 
     let (database_changes, database_status) = watch::channel(reconcile::Status::default());
-    let token = config.cni_socket.with_file_name(TOKEN_FILE);
-    let server = telemetry::server::Server::bind(config.api_port, &token).await?;
-    tokio::spawn(server.serve(Rest {
+    startup.finish(Rest {
         engine: engine.clone(),
         has_metrics: config.enable_prometheus_metrics,
         counters,
@@ -250,7 +251,7 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
         tracked,
         database_status,
         database: database.status(),
-    }));
+    });
 
     tokio::spawn(flow_restore::run(Arc::clone(&database), engine.clone()));
     let listener = api::cni::Listener::bind(&config.cni_socket)?;
@@ -273,16 +274,16 @@ async fn open(cni: &Cni, engine: &Engine, mut host_status: watch::Receiver<HostS
 }
 
 /// Waits until the Node object has a podCIDR and addresses.
-async fn own_node(client: &Client, name: &str) -> Result<Node> {
+async fn own_node(client: &Client, name: &str, startup: &Startup) -> Result<Node> {
     let only = WatchFilter { fields: format!("metadata.name={name}"), ..WatchFilter::default() };
     let mut watch = client.watch::<Node>(&only);
     let mut logged = String::new();
-    let api = format!(
+    let mut missing = format!(
         "the Kubernetes API at {}; without kube-proxy, kubeAPIServerOverride must be set",
         client.server_host()
     );
     loop {
-        let problem = match waiting_for(&api, watch.next()).await {
+        let problem = match startup.waiting_for(&missing, watch.next()).await {
             WatchEvent::Applied(node) => match local_addresses(&node) {
                 Ok(_) => return Ok(node),
                 Err(problem) => problem.to_string(),
@@ -293,6 +294,7 @@ async fn own_node(client: &Client, name: &str) -> Result<Node> {
         };
         if problem != logged {
             warn!(problem, "waiting for a valid Node object");
+            missing = format!("a valid Node object: {problem}");
             logged = problem;
         }
     }
@@ -382,15 +384,4 @@ async fn ready(engine: &Engine) -> Result<()> {
             }
         }
     }
-}
-
-/// Logs `what` if `work` takes longer than [`WARN_AFTER`].
-async fn waiting_for<T>(what: &str, work: impl Future<Output = T>) -> T {
-    tokio::pin!(work);
-    let warn_at = Instant::now() + WARN_AFTER;
-    tokio::select! {
-        done = &mut work => return done,
-        () = tokio::time::sleep_until(warn_at.into()) => warn!("waiting for {what}"),
-    }
-    work.await
 }

@@ -1,6 +1,7 @@
 //! Watches: all objects of a kind, and their changes.
 
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::pin::Pin;
 
 use futures_util::{Stream, StreamExt};
@@ -112,6 +113,19 @@ impl Client {
     }
 }
 
+/// An error with those causes that its text does not have: kube stops at "client error (Connect)".
+fn causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        if !text.contains(&cause.to_string()) {
+            text = format!("{text}: {cause}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
 impl<T: Watched> Watch<T> {
     /// The time of the last answer. A working watch is renewed every 30 s even if no object changes; see [`Timeouts`](crate::Timeouts).
     pub fn last_answer(&self) -> watch::Receiver<Instant> {
@@ -153,7 +167,8 @@ impl<T: Watched> Watch<T> {
                 Some(Err(error)) => {
                     // Logged once per outage, not once per attempt.
                     if !std::mem::replace(&mut self.failing, true) {
-                        warn!(resource = T::PLURAL, %error, "watch failed; retrying until the Kubernetes API answers");
+                        let error = causes(&error);
+                        warn!(resource = T::PLURAL, error, "watch failed; retrying until the Kubernetes API answers");
                     }
                 }
                 // A watcher does not end.

@@ -13,6 +13,9 @@ use tracing::info;
 
 use crate::log::{self, LogError};
 
+/// kube logs an error for every failed attempt, without its cause; watches log the cause, once per outage.
+const DEFAULT_FILTER: &str = "info,kube_client::client::builder=off";
+
 /// A long-running program with a configuration file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Daemon {
@@ -51,7 +54,7 @@ impl Daemon {
 
     /// Begins the log, with warnings about the configuration. `RUST_LOG` has its levels.
     pub fn start_log(self, notes: &[String]) -> Result<(), LogError> {
-        let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned());
+        let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| DEFAULT_FILTER.to_owned());
         log::init(&filter, log::Format::Text)?;
         for note in notes {
             info!("{note}");

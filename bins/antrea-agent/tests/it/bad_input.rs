@@ -31,20 +31,30 @@ fn a_switch_that_is_not_there_is_waited_for() {
 }
 
 #[test]
-fn an_open_vswitch_that_is_not_there_at_all_is_waited_for_and_named() {
+fn an_agent_that_starts_before_open_vswitch_waits_and_is_alive() {
     let mut node = Node::without_agent("", &SUBNETS);
     let socket = node.ovs.dir().join("db.sock");
-    std::fs::remove_file(&socket).unwrap();
+    let elsewhere = socket.with_file_name("elsewhere.sock");
+    std::fs::rename(&socket, &elsewhere).unwrap();
     node.start_agent();
     node.wait_log("waiting for Open vSwitch");
     assert!(node.log().contains(&socket.display().to_string()), "{}", node.log());
+    assert_eq!(node.ask("/readyz"), (503, "waiting for Open vSwitch\n".to_owned()));
+    assert_eq!(node.ask("/livez"), (200, "ok\n".to_owned()));
+    std::fs::rename(&elsewhere, &socket).unwrap();
+    node.wait_ready();
 }
 
 #[test]
 fn an_api_that_does_not_answer_is_named_with_the_key_for_clusters_without_kube_proxy() {
     let mut node = Node::without_agent("kubeAPIServerOverride: https://127.0.0.9:6443", &SUBNETS);
     node.start_agent();
-    node.wait_log("waiting for the Kubernetes API at 127.0.0.9; without kube-proxy, kubeAPIServerOverride must be set");
+    node.wait_log("watch failed; retrying until the Kubernetes API answers");
+    assert!(node.log().contains("Connection refused"), "{}", node.log());
+    let waits = "waiting for the Kubernetes API at 127.0.0.9; without kube-proxy, kubeAPIServerOverride must be set";
+    node.wait_log(waits);
+    assert_eq!(node.ask("/readyz"), (503, format!("{waits}\n")));
+    assert_eq!(node.ask("/livez"), (200, "ok\n".to_owned()));
 }
 
 /// As in a container: `/proc/sys` is read-only. The Node's may be mounted elsewhere.
