@@ -26,8 +26,11 @@ image: setup ## Build the image as an OCI archive, without Docker: target/image/
 	@scripts/image
 
 .PHONY: test
-test: setup ## Run all tests, on a fresh machine too
+test: setup ## Run all tests, on a fresh machine too; with the image on a real kubelet if `make kubernetes` has built one
 	$(CARGO) test --workspace --locked
+	@if [[ -x $$(scripts/kubernetes --dir)/kubelet ]]; then \
+	  $(CARGO) test --locked -p antrea-lab --test it -- --ignored a_cluster_with_a_real_kubelet; \
+	fi
 	@scripts/left-out
 
 .PHONY: kubernetes
@@ -59,11 +62,12 @@ format: ## Format the sources
 	$(CARGO) fmt --all
 
 .PHONY: codegen
-codegen: ## Write generated files: code from .proto, tables of configuration keys and Services, values of the chart
+codegen: kubernetes ## Write generated files: code from .proto, tables of keys, Services and mistakes, values of the chart
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p api --test it codegen
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-agent -p antrea-controller the_documentation_has_every_key
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-agent --test it the_chart_has_a_value_for_every_key
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-lab --test it every_kind_of_service_behaves
+	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-lab --test it -- --ignored a_cluster_with_a_real_kubelet
 
 .PHONY: language-budget
 language-budget: ## Lower the counts of words that CONTRIBUTING.md advises against

@@ -68,6 +68,7 @@ pub enum Notice {
     StreamEnded { address: SocketAddr, reason: String },
     ConnectRetry { address: SocketAddr, reason: String, is_news: bool },
     Connected { address: SocketAddr },
+    NoController,
     RestoredSnapshot { changes: usize },
     SnapshotRejected { problem: String },
     EvaluatedLocally { pod: ObjectName, policies: usize },
@@ -118,6 +119,9 @@ impl fmt::Display for Notice {
             Self::ConnectRetry { address, reason, .. } => {
                 write!(f, "cannot connect to antrea-controller at {address}; retrying: {reason}")
             }
+            Self::NoController => f.write_str(
+                "antrea-controller is not deployed in this cluster: Pods are connected, and no NetworkPolicy is enforced",
+            ),
             Self::Connected { address } => write!(f, "connected to antrea-controller at {address}"),
             Self::RestoredSnapshot { changes } => {
                 write!(

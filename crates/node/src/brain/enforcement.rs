@@ -13,7 +13,7 @@ use types::control::{Batch, Change, Direction, Policy, Report};
 use types::network_policy::NetworkPolicy;
 
 use super::{Brain, Problem};
-use crate::effect::Effect;
+use crate::effect::{Effect, Notice};
 use crate::event::{Event, Interface, Source};
 use crate::owner::Owner;
 use crate::policies::{Policies, RuleChange, RuleName, rule_model};
@@ -117,6 +117,7 @@ impl Brain {
     pub(super) fn controller_absent(&mut self) {
         // After the controller was there once, its absence is an outage.
         if !self.synced.contains(&Source::Policies) {
+            self.log(Notice::NoController);
             self.without_controller = true;
             self.handle(Event::Synced(Source::Policies));
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use node::{Change, Event, Owner, Source};
+use node::{Change, Effect, Event, Notice, Owner, Source};
 use pipeline::model::Mode;
 use policy::OutOfStep;
 use proptest::collection::vec;
@@ -147,7 +147,9 @@ fn another_pod_of_the_same_name_waits_until_the_controller_has_seen_it() {
 #[test]
 fn pods_wait_for_the_controller_only_if_there_is_one() {
     let mut brain = node_without_policies();
-    brain.handle(controller_absent());
+    let warns = |effects: &[Effect]| effects.contains(&Effect::Log(Notice::NoController));
+    assert!(warns(&brain.effects(controller_absent())), "policies are not enforced");
+    assert!(!warns(&brain.effects(controller_absent())), "said once");
     brain.handle(attached(interface(5)));
     assert!(brain.is_synced() && holds(&brain, "in_port=5"));
     brain.enforce(&Controller::new().snapshot()).unwrap();

@@ -1,8 +1,8 @@
 //! Labs with the real Kubernetes control plane, and its kubectl.
 
 mod kubectl;
-
 mod real_kubelet;
+mod troubleshooting;
 
 use serde_json::json;
 use testkit::wait::until;

@@ -9,6 +9,8 @@ mod agent;
 mod containers;
 #[cfg(test)]
 mod demo;
+
+mod documentation;
 #[cfg(test)]
 mod endurance;
 #[cfg(test)]

@@ -9,11 +9,12 @@ use testkit::Scratch;
 use testkit::process::run;
 use testkit::wait::until;
 
+use super::troubleshooting;
 use crate::lab::{Lab, TIMEOUT};
 
-const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kubernetes");
+pub(super) const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kubernetes");
 const IMAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/image");
-const ROLLOUT: Duration = Duration::from_secs(180);
+pub(super) const ROLLOUT: Duration = Duration::from_secs(180);
 
 /// A server with a host port and limited bandwidth, so that both chained plugins have work; a client; and a policy that keeps
 /// every other Pod from the server.
@@ -72,7 +73,7 @@ fn images(directory: &Path) -> [PathBuf; 2] {
 }
 
 impl Lab {
-    fn kubectl(&self, arguments: &[&str], input: Option<&str>) -> Result<String, String> {
+    pub(super) fn kubectl(&self, arguments: &[&str], input: Option<&str>) -> Result<String, String> {
         let mut kubectl = Command::new(testkit::kubernetes::program("kubectl"));
         kubectl.env("KUBECONFIG", self.home.kubeconfig()).args(arguments);
         run(&mut kubectl, input).map_err(|error| format!("{error:#}"))
@@ -83,7 +84,7 @@ impl Lab {
         self.kubectl(&["exec", pod, "--", "timeout", "2", "bash", "-c", GET, address, port], None)
     }
 
-    fn until_installed(&self) {
+    pub(super) fn until_installed(&self) {
         for daemon_set in ["antrea-ovs", "antrea-agent"] {
             let timeout = format!("--timeout={}s", ROLLOUT.as_secs());
             self.kubectl(&["-n", "kube-system", "rollout", "status", "daemonset", daemon_set, &timeout], None).unwrap();
@@ -104,10 +105,9 @@ fn a_cluster_with_a_real_kubelet_is_installed_with_kubectl_and_connects_pods() {
     let options = ["--kubernetes", "real", "--kubelet", "real", "--network", "none", "--services", "both"];
     let options = [&options[..], &["--image", &images[0], "--image", &images[1]]].concat();
     let lab = Lab::start_with("real-kubelet", 1, &options);
+    troubleshooting::check(&lab);
 
-    // As a user does it: the directory as it is, and once more, which changes nothing.
-    lab.kubectl(&["apply", "-f", MANIFESTS], None).unwrap();
-    lab.until_installed();
+    // As a user does it: the whole directory. Once more changes nothing.
     let again = lab.kubectl(&["apply", "-f", MANIFESTS], None).unwrap();
     let changed: Vec<_> = again.lines().filter(|line| !line.ends_with(" unchanged")).collect();
     // kubectl always replaces the selector of a PodDisruptionBudget.
@@ -123,7 +123,7 @@ fn a_cluster_with_a_real_kubelet_is_installed_with_kubectl_and_connects_pods() {
     assert_eq!(host_port().unwrap(), "web");
     let logs =
         lab.kubectl(&["-n", "kube-system", "logs", "daemonset/antrea-agent", "-c", "install-cni"], None).unwrap();
-    assert!(logs.contains("portmap: written") && logs.contains("datapath: "), "{logs}");
+    assert!(logs.contains("portmap: already there") && logs.contains("datapath: "), "{logs}");
 
     // A new agent finds its Pods; the switch, a Pod of its own, is not restarted.
     let switch = || lab.kubectl(&["-n", "kube-system", "get", "pod", "-l", "component=antrea-ovs", "-o", "name"], None);

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 
 use serde_json::json;
 use testkit::Netns;
@@ -16,10 +15,9 @@ use super::oracle::{Backend, Client, Expected, Kind, expected, is_a_case};
 use super::probe::{Outcome, ask_all};
 use super::{TARGET, labelled_pod, place, service, set_ingress, teller};
 use crate::agent::network;
+use crate::documentation;
 use crate::lab::{Kube, Lab, TIMEOUT};
 
-/// The table starts after this line.
-const MARK: &str = "<!-- From here on written by `make codegen`. -->\n";
 /// Number of retries of unexpected results: a busy machine loses packets.
 const ROUNDS: usize = 4;
 
@@ -171,7 +169,7 @@ fn every_kind_of_service_behaves_as_kubernetes_specifies() {
     let flows = ["ovs-ofctl", "-OOpenFlow15", "dump-flows", "br-int", "table=41"];
     let only = |kind, client, backend, local| vec![expected(kind, client, backend, local)];
     let table = judge_all("matrix", &[], &flows, only);
-    compare_with_documentation(&table);
+    documentation::compare("services.md", &table);
 }
 
 /// Starts a lab, tests all cases, and compares the results with the oracle. Returns the table. `serves` is a command that prints all
@@ -307,15 +305,4 @@ fn table(cases: &BTreeMap<Client, Vec<Case>>) -> String {
         }
     }
     text
-}
-
-fn compare_with_documentation(table: &str) {
-    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/services.md");
-    let text = std::fs::read_to_string(&file).unwrap();
-    let (before, written) = text.split_once(MARK).unwrap();
-    if std::env::var_os("ANTREA_CODEGEN").is_some() {
-        std::fs::write(&file, format!("{before}{MARK}\n{table}")).unwrap();
-        return;
-    }
-    assert_eq!(written.trim(), table.trim(), "docs/services.md is not what happens; make codegen writes it");
 }
