@@ -42,7 +42,7 @@ impl Tracked for Match {
 }
 
 /// Looks up the connection and continues at `table`; with `nat`, applies the connection's NAT.
-fn lookup(zone: u16, table: Table, nat: bool) -> Action {
+pub(crate) fn lookup(zone: u16, table: Table, nat: bool) -> Action {
     let nat = nat.then(Nat::default);
     Action::Ct(Box::new(Ct { zone: Zone::Number(zone), table: Some(table.id()), nat, ..Ct::default() }))
 }
