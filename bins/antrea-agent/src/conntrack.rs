@@ -11,10 +11,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ovs::unixctl::{Control, UnixctlError};
+use ovs::unixctl::{Control, DatapathFeatures, UnixctlError};
 use pipeline::model::Datapath;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tracing::warn;
 
 use crate::blocking::{BlockingError, blocking};
 
@@ -135,6 +136,15 @@ impl Conntrack {
             flushed.map_err(|source| ConntrackError::Address { ip: *ip, source })?;
         }
         Ok(())
+    }
+
+    /// Features of the datapath of a bridge; without an answer none is used.
+    pub(crate) async fn features(&self, bridge: &str) -> DatapathFeatures {
+        let asked = async { self.switch()?.datapath_features(bridge).await };
+        asked.await.unwrap_or_else(|error| {
+            warn!(%error, "cannot read the features of the datapath; source ports of connections to Services may collide");
+            DatapathFeatures::default()
+        })
     }
 
     /// Found each time: a restarted ovs-vswitchd has another socket.

@@ -13,6 +13,7 @@ use node::recording::{self, Header};
 use node::{Brain, ControlPath, Own, local_addresses, node_addresses};
 use ovs::database::Database;
 use ovs::switch::Switch;
+use ovs::unixctl::DatapathFeatures;
 use pipeline::TransportBridge;
 use pipeline::model::{Features, Gateway};
 use telemetry::daemon::stop_signal;
@@ -184,6 +185,8 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
         transport: (is_in_userspace && tunnel_problem.is_none()).then_some(TransportSpec { uplink }),
     };
     let bridge_ports = startup.waiting_for("Open vSwitch", database::set_up(&spec, &database)).await?;
+    let conntrack = Conntrack::new(config.ovs_run_dir.clone(), datapath);
+    let features = conntrack.features(&config.ovs_bridge).await;
     info!(bridge = spec.bridge, datapath = spec.datapath, gateway = bridge_ports.gateway.0, "bridge is set up");
 
     let facts = Facts {
@@ -193,6 +196,7 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
         transport: &transport,
         mtu,
         datapath,
+        features,
         bridge_ports,
         control_path,
         tunnel_problem,
@@ -206,7 +210,6 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
         Switch::start(ovs::switch::Config { packets: Some(inbox.sink()), ..ovs::switch::Config::new(socket) });
     let counters = Arc::new(Counters::default());
     let (engine, worker) = Engine::new(Brain::new(Own::clone(&own)));
-    let conntrack = Conntrack::new(config.ovs_run_dir.clone(), own.datapath);
     let cni = Cni::new(engine.clone(), pool, conntrack.clone(), &config.host_proc_path_prefix);
     let snapshot_file = SnapshotFile::new(config.cni_socket.with_file_name(SNAPSHOT_DIR));
     let control = Control::start(client.clone(), engine.clone(), name, namespace(), snapshot_file);
@@ -308,13 +311,14 @@ struct Facts<'a> {
     transport: &'a Transport,
     mtu: u32,
     datapath: Datapath,
+    features: DatapathFeatures,
     bridge_ports: BridgePorts,
     control_path: ControlPath,
     tunnel_problem: Option<String>,
 }
 
 fn own(config: &Config, facts: Facts<'_>) -> Result<Own> {
-    let Facts { name, node, addresses, transport, mtu, datapath, bridge_ports, control_path, tunnel_problem } = facts;
+    let Facts { name, node, addresses, transport, mtu, datapath, features, bridge_ports, .. } = facts;
     // Without ::1: IPv6 has no route_localnet, so the kernel does not reply from it on another device.
     let candidates = node_addresses(node).into_iter().chain([IpAddr::V4(Ipv4Addr::LOCALHOST)]);
     let allowed = |ip: &IpAddr| {
@@ -330,6 +334,7 @@ fn own(config: &Config, facts: Facts<'_>) -> Result<Own> {
             antrea_policy: true,
         },
         datapath,
+        all_zero_snat: features.all_zero_snat,
         gateway_device: config.host_gateway.clone(),
         gateway: Gateway { port: bridge_ports.gateway, mac: bridge_ports.mac },
         tunnels: bridge_ports.tunnel.into_iter().collect(),
@@ -345,9 +350,9 @@ fn own(config: &Config, facts: Facts<'_>) -> Result<Own> {
             .chain(config.service_cidr_v6.map(IpNet::from))
             .collect(),
         serving: config.antrea_proxy.serving(),
-        control_path,
+        control_path: facts.control_path,
         transport_bridge: transport_bridge(config, transport, &bridge_ports),
-        tunnel_problem,
+        tunnel_problem: facts.tunnel_problem,
     })
 }
 

@@ -23,6 +23,9 @@ pub struct Own {
     pub features: Features,
     /// The OVS datapath type.
     pub datapath: Datapath,
+    /// Whether the datapath can resolve collisions of source ports, see [`Node::all_zero_snat`].
+    #[serde(default)]
+    pub all_zero_snat: bool,
     /// The name of the gateway interface on the host.
     pub gateway_device: String,
     /// The OpenFlow port and the MAC of the gateway.
@@ -81,6 +84,8 @@ impl Own {
             mode: self.mode,
             features: self.features,
             datapath: self.datapath,
+            // In userspace, Open vSwitch before 3.1.3 aborts when such a connection is closed and its ports are used again.
+            all_zero_snat: self.all_zero_snat && self.datapath == Datapath::System,
             gateway: self.gateway,
             uplink: None,
             tunnels: self.tunnels.clone(),

@@ -59,6 +59,8 @@ pub enum Action {
     },
     /// Sends the packet through the connection tracker (NXAST_CT).
     Ct(Box<Ct>),
+    /// Runs actions on a copy of the packet; the following actions see the packet as it was (NXAST_CLONE).
+    Clone(Vec<Action>),
     /// Adds a flow made from this packet (NXAST_LEARN).
     Learn(Box<Learn>),
     /// Marks one clause of a conjunctive match as true (NXAST_CONJUNCTION).
@@ -335,6 +337,7 @@ impl Action {
         match self {
             Action::Unknown(_) => true,
             Action::Ct(ct) => ct.exec.iter().any(Action::is_foreign),
+            Action::Clone(actions) => actions.iter().any(Action::is_foreign),
             _ => false,
         }
     }

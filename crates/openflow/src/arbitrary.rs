@@ -358,7 +358,9 @@ fn action(kind: Kind) -> BoxedStrategy<Action> {
         1 => userdata().prop_map(Action::note),
     ];
     if kind.is_ip() {
-        prop_oneof![6 => any_packet, 1 => Just(Action::DecTtl), 3 => ct(kind.is_v6())].boxed()
+        let v6 = kind.is_v6();
+        let copied = vec(ct(v6), 1..3).prop_map(Action::Clone);
+        prop_oneof![6 => any_packet, 1 => Just(Action::DecTtl), 3 => ct(v6), 1 => copied].boxed()
     } else {
         any_packet.boxed()
     }

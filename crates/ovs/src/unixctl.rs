@@ -2,6 +2,7 @@
 
 mod conntrack;
 mod coverage;
+mod features;
 mod fields;
 mod tunnel;
 
@@ -20,6 +21,7 @@ use tokio::net::UnixStream;
 
 pub use self::conntrack::{ConntrackEntry, ConntrackMatch, ConntrackProtocol, ConntrackTuple, Layer4};
 pub use self::coverage::{Counter, Coverage};
+pub use self::features::DatapathFeatures;
 pub use self::tunnel::TunnelRoute;
 
 /// How much is read at once.
@@ -168,6 +170,12 @@ impl Control {
     /// What would happen to a packet: `ofproto/trace`.
     pub async fn trace(&self, bridge: &str, flow: &str) -> Result<String, UnixctlError> {
         self.call("ofproto/trace", &[bridge, flow]).await
+    }
+
+    /// Features of the datapath of a bridge.
+    pub async fn datapath_features(&self, bridge: &str) -> Result<DatapathFeatures, UnixctlError> {
+        let text = self.call("dpif/show-dp-features", &[bridge]).await?;
+        Ok(DatapathFeatures::parse(&text))
     }
 
     /// The connections that are tracked, of one zone or of all; a datapath is named only if there are several.

@@ -42,15 +42,15 @@ impl Tracked for Match {
 }
 
 /// Looks up the connection and continues at `table`; with `nat`, applies the connection's NAT.
-fn lookup(zone: u16, table: Table, nat: bool) -> Action {
+pub(crate) fn lookup(zone: u16, table: Table, nat: bool) -> Action {
     let nat = nat.then(Nat::default);
     Action::Ct(Box::new(Ct { zone: Zone::Number(zone), table: Some(table.id()), nat, ..Ct::default() }))
 }
 
 /// Commits the connection without recirculation. Later tables see no `ct_state`, but one of the six recirculations that the
 /// userspace datapath allows is saved.
-fn commit_inline(zone: u16, exec: Vec<Action>) -> Action {
-    Action::Ct(Box::new(Ct { commit: true, zone: Zone::Number(zone), exec, ..Ct::default() }))
+fn commit_inline(zone: u16, nat: Option<Nat>, exec: Vec<Action>) -> Action {
+    Action::Ct(Box::new(Ct { commit: true, zone: Zone::Number(zone), nat, exec, ..Ct::default() }))
 }
 
 /// Commits the connection and continues at `table`, with `ct_state` and translated addresses.
@@ -188,16 +188,21 @@ impl Pipeline {
         let at = |priority| Table::ConntrackCommit.flow(priority);
         let new = || family.ip().ct(state::NEW | state::TRK, 0);
         let zone = family.dnat_zone();
-        let kept = |flow: Flow, exec| flow.then(commit_inline(zone, exec)).then(self.after_commit().resubmit());
+        let kept =
+            |flow: Flow, nat, exec| flow.then(commit_inline(zone, nat, exec)).then(self.after_commit().resubmit());
+        // A client may use a port for a Service, and then for its endpoint: replies to both would be equal.
+        // On the wire, `nat(src=0.0.0.0)` is SNAT without an address.
+        let any_port = Nat { side: Some(NatSide::Src), ..Nat::default() };
+        let resolved = || (self.has_proxy() && self.node.all_zero_snat).then(|| any_port.clone());
         let from_gateway: Vec<Action> = [CT_GATEWAY.load()].into_iter().chain(self.acceptance()).collect();
         let mut flows = vec![
-            kept(at(priority::conntrack_commit::FROM_GATEWAY).when(new().mark(FROM_GATEWAY)), from_gateway),
-            kept(at(priority::conntrack_commit::NEW).when(new()), self.acceptance()),
+            kept(at(priority::conntrack_commit::FROM_GATEWAY).when(new().mark(FROM_GATEWAY)), resolved(), from_gateway),
+            kept(at(priority::conntrack_commit::NEW).when(new()), resolved(), self.acceptance()),
         ];
         if self.has_proxy() {
             // The connection was committed by DNAT, before any policy was evaluated.
             let service = new().mark(CT_SERVICE).mark(ENDPOINT_SELECTED);
-            flows.push(kept(at(priority::conntrack_commit::SERVICE).when(service), self.acceptance()));
+            flows.push(kept(at(priority::conntrack_commit::SERVICE).when(service), None, self.acceptance()));
             if self.has_proxy_all() {
                 let from_gateway = family.ip().mark(CT_SERVICE).mark(FROM_GATEWAY);
                 flows.push(
@@ -216,7 +221,7 @@ impl Pipeline {
         let new = || family.ip().ct(state::NEW | state::TRK, 0);
         let to = |port: u32| new().mark(OUT_PORT.holds(u128::from(port)));
         // All policies have been evaluated here.
-        let accept = |flow: Flow| flow.then(commit_inline(family.dnat_zone(), self.acceptance()));
+        let accept = |flow: Flow| flow.then(commit_inline(family.dnat_zone(), None, self.acceptance()));
         let snat = |flow, address| {
             accept(flow).then(commit(family.snat_zone(), Table::HairpinSnat, source(address), Vec::new()))
         };

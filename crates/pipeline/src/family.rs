@@ -22,8 +22,10 @@ pub const DNAT_ZONES: [u16; 2] = [zone::DNAT, zone::DNAT6];
 mod zone {
     pub(super) const DNAT: u16 = 65520;
     pub(super) const SNAT: u16 = 65521;
+    pub(super) const FRAGMENTS: u16 = 65522;
     pub(super) const DNAT6: u16 = 65510;
     pub(super) const SNAT6: u16 = 65511;
+    pub(super) const FRAGMENTS6: u16 = 65512;
 }
 
 impl Family {
@@ -92,6 +94,14 @@ impl Family {
         match self {
             Family::V4 => zone::SNAT,
             Family::V6 => zone::SNAT6,
+        }
+    }
+
+    /// The zone in which first fragments wait for the others. It has no connections.
+    pub(crate) fn fragment_zone(self) -> u16 {
+        match self {
+            Family::V4 => zone::FRAGMENTS,
+            Family::V6 => zone::FRAGMENTS6,
         }
     }
 

@@ -19,6 +19,7 @@ mod cidr;
 mod conntrack;
 mod family;
 mod forwarding;
+mod fragments;
 mod kube_proxy;
 mod policy;
 mod policy_only;
@@ -74,6 +75,7 @@ impl Pipeline {
         flows.extend(self.forwarding_base());
         if self.node.features.antrea_proxy {
             flows.extend(self.service_base());
+            flows.extend(self.fragment_base());
         } else {
             flows.extend(self.kube_proxy_base());
         }
@@ -118,6 +120,14 @@ impl Pipeline {
         self.service_frontend(frontend, cookie)
     }
 
+    /// Flows of one frontend for fragments, where [`Pipeline::serves_fragments`]. Its groups are those of
+    /// [`Pipeline::fragment_group`].
+    pub fn fragments(&self, frontend: &ServiceFrontend, cookie: u64) -> Vec<Flow> {
+        let mut flows = self.fragments_in_order(frontend);
+        flows.extend(self.service_first_fragments(frontend, cookie));
+        flows
+    }
+
     /// Session affinity: keep the learned endpoint while it still backs this frontend, otherwise select again. Without these
     /// flows a client could stay on an endpoint that now belongs only to another Service.
     pub fn remembered(&self, frontend: &ServiceFrontend, endpoints: &EndpointSet, cookie: u64) -> Vec<Flow> {
@@ -132,6 +142,11 @@ impl Pipeline {
     /// The group that selects one of the endpoints of a Service.
     pub fn group(&self, group: &ServiceGroup) -> Group {
         self.service_group(group)
+    }
+
+    /// The group that selects one of the endpoints of a Service for a fragmented packet.
+    pub fn fragment_group(&self, group: &ServiceGroup) -> Group {
+        self.first_fragment_group(group)
     }
 
     /// A policy rule as a conjunction, whose clauses are shared with other rules.

@@ -58,6 +58,8 @@ pub(crate) mod conntrack_state {
     pub(crate) const KNOWN: u16 = 190;
     /// A retransmitted first packet of a connection to a Service.
     pub(crate) const RETRANSMITTED: u16 = 180;
+    /// Fragments of new connections to Services.
+    pub(crate) const FRAGMENT: u16 = 170;
 }
 
 /// In `ConntrackState`, with kube-proxy.

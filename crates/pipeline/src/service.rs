@@ -11,8 +11,9 @@ use openflow::matching::{Match, eth_type};
 use openflow::port::Port;
 
 use crate::Pipeline;
-use crate::conntrack::commit;
+use crate::conntrack::{Tracked, commit, state};
 use crate::family::{Addressed, Family, bits, port_field, proto_number};
+use crate::fragments::Fragmented;
 use crate::model::{Affinity, Endpoint, EndpointSet, FrontendKind, Protocol, ServiceFrontend, ServiceGroup};
 use crate::priority;
 use crate::regs::{
@@ -72,7 +73,10 @@ impl Pipeline {
             );
         }
         if self.has_proxy_all() {
-            flows.extend(self.node_port_addresses());
+            flows.extend(self.node_port_addresses().into_iter().map(|address| {
+                let classifier = Table::ServiceClassifier.flow(priority::DISJOINT);
+                classifier.when(Family::of(address).ip().to(address)).then(NODE_PORT.load())
+            }));
             for (family, _) in self.node.addresses.iter() {
                 // From the host to the host: the switch does not output to the input port unless asked to.
                 let gateway = OUT_PORT.holds(u128::from(self.node.gateway.port.0));
@@ -88,31 +92,25 @@ impl Pipeline {
         flows
     }
 
-    fn node_port_addresses(&self) -> Vec<Flow> {
+    /// Addresses on which NodePorts listen.
+    pub(crate) fn node_port_addresses(&self) -> Vec<IpAddr> {
         let own = self.node.addresses.iter().flat_map(|(_, address)| [address.gateway, address.virtual_service]);
-        own.chain(self.node.node_port_addresses.iter().copied())
-            .map(|address| {
-                Table::ServiceClassifier
-                    .flow(priority::DISJOINT)
-                    .when(Family::of(address).ip().to(address))
-                    .then(NODE_PORT.load())
-            })
-            .collect()
+        own.chain(self.node.node_port_addresses.iter().copied()).collect()
     }
 
-    pub(crate) fn service_frontend(&self, frontend: &ServiceFrontend, cookie: u64) -> Vec<Flow> {
+    /// Selects an endpoint for `packets`, and sets the state of selection for the table after the group.
+    fn select(&self, frontend: &ServiceFrontend, cookie: u64, packets: Match, selected: Mark) -> Vec<Flow> {
+        let packets = packets.mark(ENDPOINT_SELECT);
         let choose = |priority, matches: Match, group, snat: bool| {
-            let state = if frontend.affinity.is_some() { ENDPOINT_LEARN } else { ENDPOINT_SELECTED };
-            let mut flow =
-                Table::ServiceLb.flow(priority).cookie(cookie).when(matches).then(state.load()).then(REWRITE.load());
+            let flow = Table::ServiceLb.flow(priority).cookie(cookie).when(matches);
+            let mut flow = flow.then(selected.load()).then(REWRITE.load());
             if snat {
                 flow = flow.then(SNAT.load());
             }
             flow.then(Action::Group(group))
         };
-        let select = || frontend.when(ENDPOINT_SELECT);
         let mut flows: Vec<Flow> = self
-            .admitted(frontend, &select())
+            .admitted(frontend, &packets)
             .map(|client| match frontend.group {
                 Some(group) => choose(priority::service_lb::SELECT, client, group, frontend.snat()),
                 None if frontend.drops => {
@@ -122,10 +120,24 @@ impl Pipeline {
             })
             .collect();
         if let Some(group) = frontend.in_cluster_group {
-            for client in self.in_cluster_clients(frontend, &select()) {
+            for client in self.in_cluster_clients(frontend, &packets) {
                 flows.push(choose(priority::service_lb::SELECT_IN_CLUSTER, client, group, false));
             }
         }
+        flows
+    }
+
+    /// First fragments show no port of their own, but that of their connection.
+    pub(crate) fn service_first_fragments(&self, frontend: &ServiceFrontend, cookie: u64) -> Vec<Flow> {
+        let packets = frontend.first_fragments();
+        let mut flows = self.select(frontend, cookie, packets.clone(), ENDPOINT_SELECTED);
+        flows.extend(frontend.drop_other_clients(packets, cookie));
+        flows
+    }
+
+    pub(crate) fn service_frontend(&self, frontend: &ServiceFrontend, cookie: u64) -> Vec<Flow> {
+        let selected = if frontend.affinity.is_some() { ENDPOINT_LEARN } else { ENDPOINT_SELECTED };
+        let mut flows = self.select(frontend, cookie, frontend.packets(), selected);
         let has_endpoints = frontend.group.or(frontend.in_cluster_group).is_some();
         let affinity = frontend.affinity.filter(|_| has_endpoints);
         if let Some(affinity) = affinity {
@@ -149,8 +161,8 @@ impl Pipeline {
                     at(priority::service_lb::ADMITTED_CLIENT, client).then(Table::EndpointDnat.resubmit())
                 }),
             );
-            flows.push(at(priority::service_lb::DROP_OTHER_CLIENTS, frontend.packets()));
         }
+        flows.extend(frontend.drop_other_clients(frontend.packets(), cookie));
         flows
     }
 
@@ -298,7 +310,7 @@ fn refuse() -> Action {
 }
 
 impl ServiceFrontend {
-    fn family(&self) -> Family {
+    pub(crate) fn family(&self) -> Family {
         match self.frontend.kind {
             FrontendKind::ClusterIp(address) | FrontendKind::External(address) => Family::of(address),
             FrontendKind::NodePort { ipv6: false } => Family::V4,
@@ -334,9 +346,26 @@ impl ServiceFrontend {
         self.frontend.clients.as_ref().is_none_or(|ranges| ranges.iter().any(|range| range.contains(&client)))
     }
 
+    /// Drops `packets` of clients that `loadBalancerSourceRanges` do not admit.
+    fn drop_other_clients(&self, packets: Match, cookie: u64) -> Option<Flow> {
+        let drop = || Table::ServiceLb.flow(priority::service_lb::DROP_OTHER_CLIENTS).cookie(cookie).when(packets);
+        self.frontend.clients.is_some().then(drop)
+    }
+
     /// Packets to the address and port of this frontend.
     fn packets(&self) -> Match {
         let packets = self.family().protocol(self.protocol).with(port_field(self.protocol), self.frontend.port);
+        self.to_address(packets)
+    }
+
+    /// First fragments to the address and port of this frontend: their own port is 0, and the connection has the real one.
+    fn first_fragments(&self) -> Match {
+        let packets = self.family().protocol(self.protocol).first_fragment().with(port_field(self.protocol), 0u8);
+        let tracked = packets.ct(state::TRK, state::INV).with(Field::CtNwProto, proto_number(self.protocol));
+        self.to_address(tracked.with(Field::CtTpDst, self.frontend.port))
+    }
+
+    fn to_address(&self, packets: Match) -> Match {
         match self.frontend.kind {
             FrontendKind::ClusterIp(address) | FrontendKind::External(address) => packets.to(address),
             FrontendKind::NodePort { .. } => packets.mark(NODE_PORT),

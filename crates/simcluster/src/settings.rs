@@ -181,6 +181,7 @@ impl NodeSettings {
                 _ => None,
             },
             tunnel_problem: None,
+            all_zero_snat: true,
         })
     }
 }

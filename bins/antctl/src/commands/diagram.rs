@@ -25,7 +25,7 @@ pub(crate) fn draw(node: &NodeView) -> Result<String> {
         ways.extend(targets(&flow).into_iter().map(|to| (flow.table, to)));
     }
     for (group, _) in node.groups()? {
-        let to = group.buckets.iter().flat_map(|bucket| bucket.actions.iter().filter_map(target));
+        let to = group.buckets.iter().flat_map(|bucket| bucket.actions.iter().flat_map(target));
         ways.extend(to.map(|to| (Table::ServiceLb.id(), to)));
     }
     let tables: Vec<u8> = counts.keys().copied().collect();
@@ -106,13 +106,14 @@ fn colour(table: u8) -> &'static str {
 }
 
 fn targets(flow: &Flow) -> Vec<u8> {
-    flow.actions.iter().filter_map(target).chain(flow.goto_table).collect()
+    flow.actions.iter().flat_map(target).chain(flow.goto_table).collect()
 }
 
-fn target(action: &Action) -> Option<u8> {
+fn target(action: &Action) -> Vec<u8> {
     match action {
-        Action::Resubmit { table, .. } => *table,
-        Action::Ct(ct) => ct.table,
-        _ => None,
+        Action::Resubmit { table, .. } => table.iter().copied().collect(),
+        Action::Ct(ct) => ct.table.iter().copied().collect(),
+        Action::Clone(actions) => actions.iter().flat_map(target).collect(),
+        _ => Vec::new(),
     }
 }

@@ -19,12 +19,17 @@ struct GroupKey {
     service: Arc<ServiceKey>,
     /// Whether only those on this Node.
     nearby: bool,
+    /// Whether for fragmented packets.
+    fragments: bool,
 }
 
 impl StableKey for GroupKey {
     fn feed(&self, hash: &mut StableHasher) {
         self.service.feed(hash);
         u8::from(self.nearby).feed(hash);
+        if self.fragments {
+            u8::from(self.fragments).feed(hash);
+        }
     }
 }
 
@@ -65,34 +70,43 @@ impl Services {
         let mut rendered = Rendered::default();
         let protocol = port.protocol;
         let (mut groups, mut used) = (BTreeMap::new(), BTreeSet::new());
+        let serves_fragments = pipeline.serves_fragments(protocol);
         for (nearby, all) in [(false, &port.endpoints), (true, &port.local_endpoints)] {
-            let key = GroupKey { service: Arc::clone(key), nearby };
             let chosen = fitting(all, own);
             rendered.left_out = rendered.left_out.max(all.len() - chosen.len());
             let endpoints: BTreeSet<Endpoint> = chosen.into_iter().copied().collect();
-            if endpoints.is_empty() {
-                if let Some(id) = self.ids.release(&key) {
-                    self.ids.retired(id);
-                }
-                continue;
-            }
             used.extend(endpoints.iter().copied());
-            let group = ServiceGroup { id: self.ids.assign(&key)?, endpoints, affinity: port.affinity.is_some() };
-            groups.insert(nearby, group.id);
-            rendered.groups.push(pipeline.group(&group));
+            for fragments in [false, true] {
+                let key = GroupKey { service: Arc::clone(key), nearby, fragments };
+                if endpoints.is_empty() || fragments && !serves_fragments {
+                    self.release(&key);
+                    continue;
+                }
+                let (id, endpoints) = (self.ids.assign(&key)?, endpoints.clone());
+                let group = ServiceGroup { id, endpoints, affinity: port.affinity.is_some() };
+                groups.insert((fragments, nearby), id);
+                rendered.groups.push(match fragments {
+                    false => pipeline.group(&group),
+                    true => pipeline.fragment_group(&group),
+                });
+            }
         }
         rendered.flows.extend(used.iter().flat_map(|endpoint| pipeline.endpoint(protocol, endpoint)));
         for frontend in &port.frontends {
             let has_in_cluster_group = frontend.kind.is_external() && frontend.local_only;
             let cookie = cookie(key, frontend);
-            let frontend = ServiceFrontend {
+            let served_by = |fragments: bool| ServiceFrontend {
                 protocol,
-                group: groups.get(&frontend.local_only).copied(),
+                group: groups.get(&(fragments, frontend.local_only)).copied(),
                 drops: port.is_served(),
-                in_cluster_group: groups.get(&false).copied().filter(|_| has_in_cluster_group),
+                in_cluster_group: groups.get(&(fragments, false)).copied().filter(|_| has_in_cluster_group),
                 affinity: port.affinity.map(|seconds| Affinity { seconds }),
                 frontend: frontend.clone(),
             };
+            if serves_fragments {
+                rendered.flows.extend(pipeline.fragments(&served_by(true), cookie));
+            }
+            let frontend = served_by(false);
             rendered.flows.extend(pipeline.frontend(&frontend, cookie));
             if port.affinity.is_some() && !used.is_empty() {
                 rendered.flows.extend(pipeline.remembered(&frontend, &used, cookie));
@@ -103,10 +117,14 @@ impl Services {
 
     /// Releases the group numbers of a deleted port.
     pub(crate) fn forget(&mut self, service: &Arc<ServiceKey>) {
-        for nearby in [false, true] {
-            if let Some(id) = self.ids.release(&GroupKey { service: Arc::clone(service), nearby }) {
-                self.ids.retired(id);
-            }
+        for (nearby, fragments) in [(false, false), (false, true), (true, false), (true, true)] {
+            self.release(&GroupKey { service: Arc::clone(service), nearby, fragments });
+        }
+    }
+
+    fn release(&mut self, key: &GroupKey) {
+        if let Some(id) = self.ids.release(key) {
+            self.ids.retired(id);
         }
     }
 }

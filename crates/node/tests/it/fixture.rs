@@ -82,6 +82,7 @@ pub(crate) fn own(mode: Mode) -> Own {
         },
         transport_bridge: None,
         tunnel_problem: None,
+        all_zero_snat: true,
     }
 }
 

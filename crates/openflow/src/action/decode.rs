@@ -1,6 +1,6 @@
 //! Decoding of actions from the wire.
 
-use super::encode::{NICIRA, controller_property, nx, of};
+use super::encode::{CLONE_PADDING, NICIRA, controller_property, nx, of};
 use super::{Action, Controller, Ct, Learn, Reason, Subfield};
 use crate::field::{Field, Tlv};
 use crate::port::Port;
@@ -129,6 +129,10 @@ fn decode_nicira(body: &mut Reader<'_>, depth: usize) -> Decoded<Option<Action>>
             Some(Action::Conjunction { id, clause: clause.wrapping_add(1), of })
         }
         nx::CT => Ct::decode(body, depth)?.map(|ct| Action::Ct(Box::new(ct))),
+        nx::CLONE => {
+            body.skip(CLONE_PADDING, "clone padding")?;
+            Some(Action::Clone(decode_actions_at(body, depth + 1)?))
+        }
         _ => None,
     })
 }

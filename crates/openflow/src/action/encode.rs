@@ -33,8 +33,12 @@ pub(super) mod nx {
     pub(in super::super) const CT: u16 = 35;
     pub(in super::super) const NAT: u16 = 36;
     pub(in super::super) const CONTROLLER2: u16 = 37;
+    pub(in super::super) const CLONE: u16 = 42;
     pub(in super::super) const LEARN2: u16 = 45;
 }
+
+/// Bytes between the subtype of `clone` and its actions.
+pub(super) const CLONE_PADDING: usize = 6;
 
 /// Types of the properties of Nicira's second controller action.
 pub(super) mod controller_property {
@@ -111,6 +115,10 @@ impl Action {
                 });
             }
             Action::Ct(ct) => ct.encode(out),
+            Action::Clone(actions) => put_nx(out, nx::CLONE, |out| {
+                out.put_zeros(CLONE_PADDING);
+                put_actions(out, actions);
+            }),
             Action::Learn(learn) => learn.encode(out),
             Action::Conjunction { id, clause, of } => put_nx(out, nx::CONJUNCTION, |out| {
                 // On the wire clauses count from zero.

@@ -99,6 +99,7 @@ fn parse_action(item: Item<'_>, depth: usize) -> Parsed<Action> {
         }
         "resubmit" => parse_resubmit(item),
         "ct" => nested::parse_ct(item, depth).map(|ct| Action::Ct(Box::new(ct))),
+        "clone" => nested::parse_clone(item, depth).map(Action::Clone),
         "learn" => nested::parse_learn(item).map(|learn| Action::Learn(Box::new(learn))),
         "conjunction" => parse_conjunction(item),
         "dec_ttl" if item.value == Value::None => Ok(Action::DecTtl),
@@ -259,6 +260,11 @@ impl fmt::Display for Action {
                 write!(f, ",{table})")
             }
             Action::Ct(ct) => write!(f, "{ct}"),
+            Action::Clone(actions) => {
+                f.write_str("clone(")?;
+                write_list(f, actions)?;
+                f.write_str(")")
+            }
             Action::Learn(learn) => write!(f, "{learn}"),
             Action::Conjunction { id, clause, of } => write!(f, "conjunction({id},{clause}/{of})"),
             Action::DecTtl => f.write_str("dec_ttl"),
@@ -316,6 +322,8 @@ mod tests {
             "move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[]",
             "resubmit(3,5),resubmit:3",
             "ct(table=31,zone=65520,nat)",
+            "clone(ct(zone=65520),output:3)",
+            "clone()",
             "ct(commit,table=45,zone=65520,nat(dst=10.10.0.3:8080),exec(set_field:0x21->ct_mark))",
             "ct(commit,force,zone=NXM_NX_REG0[0..15],nat(src=10.0.0.1-10.0.0.5:100-200,persistent,random))",
             "ct(commit,table=3,zone=5,nat(dst=[fe80::1]:80))",
@@ -376,6 +384,8 @@ mod tests {
             ("ct(nat(persistent))", "`nat(persistent)`: needs src or dst beside the rest"),
             ("explode", "`explode`: is not an action this program knows"),
             ("ct(colour=1)", "`colour=1`: is not an option of ct()"),
+            ("clone", "`clone`: needs its actions in parentheses"),
+            ("clone(goto_table:3)", "`clone(goto_table:3)`: goto_table cannot stand inside clone"),
         ] {
             assert_eq!(parse_actions(text).unwrap_err().to_string(), problem);
         }

@@ -193,3 +193,11 @@ async fn routes_and_neighbours_of_tunnels_are_set_replaced_and_removed() {
         assert!(control.tunnel_neighbours("br1").await.unwrap().is_empty());
     }
 }
+
+#[tokio::test]
+async fn the_features_of_a_datapath_are_read() {
+    let ovs = tracking();
+    assert!(control(&ovs).datapath_features("br0").await.unwrap().all_zero_snat);
+    let unknown = control(&ovs).datapath_features("br9").await;
+    assert!(matches!(unknown, Err(UnixctlError::Refused { .. })), "{unknown:?}");
+}

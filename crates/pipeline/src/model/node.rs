@@ -88,6 +88,9 @@ pub struct Node {
     pub features: Features,
     /// The datapath of the bridge.
     pub datapath: Datapath,
+    /// Whether connections that are not to a Service are committed with SNAT to the all-zero address, so that the datapath
+    /// resolves collisions of their source ports with those of Services.
+    pub all_zero_snat: bool,
     /// The host's interface on the bridge.
     pub gateway: Gateway,
     /// The uplink, if it is on the bridge.

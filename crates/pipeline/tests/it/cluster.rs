@@ -32,6 +32,9 @@ pub(crate) struct Cluster {
     pub(crate) isolated: Vec<(Direction, Applied)>,
 }
 
+/// Distance between the number of a group and that of the same group for fragments.
+const FOR_FRAGMENTS: u32 = 10_000;
+
 /// The identity of a flow in the switch.
 pub(crate) type Key = (u8, u16, Match);
 pub(crate) type Flows = BTreeMap<Key, Flow>;
@@ -63,6 +66,14 @@ impl Cluster {
         let frontends = self.services.iter().flat_map(|service| service.frontends.iter().map(move |f| (service, f)));
         for (cookie, (service, frontend)) in (1..).zip(frontends) {
             flows.extend(compiler.frontend(frontend, cookie));
+            if compiler.serves_fragments(service.protocol) {
+                let for_fragments = |id: u32| id + FOR_FRAGMENTS;
+                let (group, in_cluster_group) = (frontend.group, frontend.in_cluster_group);
+                let (group, in_cluster_group) = (group.map(for_fragments), in_cluster_group.map(for_fragments));
+                flows.extend(
+                    compiler.fragments(&ServiceFrontend { group, in_cluster_group, ..frontend.clone() }, cookie),
+                );
+            }
             if frontend.affinity.is_some() {
                 let endpoints = service.groups.iter().flat_map(|group| &group.endpoints).copied().collect();
                 flows.extend(compiler.remembered(frontend, &endpoints, cookie));
@@ -90,8 +101,18 @@ impl Cluster {
 
     /// Every group, by its id.
     pub(crate) fn groups(&self) -> BTreeMap<u32, Group> {
-        let groups = self.services.iter().flat_map(|service| &service.groups);
-        groups.map(|group| (group.id, self.pipeline().group(group))).collect()
+        let compiler = self.pipeline();
+        let mut groups = BTreeMap::new();
+        for service in &self.services {
+            for group in &service.groups {
+                groups.insert(group.id, compiler.group(group));
+                if compiler.serves_fragments(service.protocol) {
+                    let group = ServiceGroup { id: group.id + FOR_FRAGMENTS, ..group.clone() };
+                    groups.insert(group.id, compiler.fragment_group(&group));
+                }
+            }
+        }
+        groups
     }
 }
 

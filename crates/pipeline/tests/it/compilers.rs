@@ -40,6 +40,7 @@ fn node() -> Node {
         },
         node_port_addresses: Vec::new(),
         service_cidrs: Vec::new(),
+        all_zero_snat: false,
         host_balances: false,
     }
 }

@@ -11,6 +11,7 @@ mod frame;
 mod hostile;
 mod ipv6;
 mod kernel;
+mod large_datagrams;
 mod neighbours;
 mod objects;
 mod pods;

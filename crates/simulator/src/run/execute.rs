@@ -30,6 +30,8 @@ pub(super) enum Op {
     Controller { how: Controller, table: u8, cookie: u64 },
     /// Send the packet through the connection tracker.
     Ct(Request),
+    /// Run these with a copy of the packet.
+    Copy(Vec<Op>),
     /// Continue a pass that needed the hash of the packet.
     Resume(Box<Pass>),
     /// Recirculate a copy of the packet to a table, with its metadata.
@@ -59,13 +61,18 @@ impl Run<'_> {
     pub(super) fn pass(
         &mut self,
         view: View,
-        mut datapath: Datapath,
+        datapath: Datapath,
         table: u8,
         entry: Entry,
         hashed: bool,
         recirculations: u8,
     ) {
-        let mut ops: VecDeque<Op> = self.translate(view, table, entry, hashed, recirculations).into();
+        let ops = self.translate(view, table, entry, hashed, recirculations);
+        self.execute(ops, datapath);
+    }
+
+    fn execute(&mut self, ops: Vec<Op>, mut datapath: Datapath) {
+        let mut ops: VecDeque<Op> = ops.into();
         while let Some(op) = ops.pop_front() {
             match op {
                 // It is the last on the list.
@@ -77,6 +84,7 @@ impl Run<'_> {
                 Op::Controller { how, table, cookie } => {
                     self.sent.push(Sent::Controller { how, packet: datapath.packet.clone(), table, cookie });
                 }
+                Op::Copy(inside) => self.execute(inside, datapath.clone()),
                 Op::Ct(request) => {
                     self.switch.conntrack.track(self.now, &mut datapath.packet, &mut datapath.ct, &request);
                 }

@@ -331,6 +331,7 @@ impl Run<'_> {
                 self.resubmit(pass, table.unwrap_or(pass.table), in_port);
             }
             Action::Ct(ct) => self.ct(pass, ct),
+            Action::Clone(actions) => self.copy(pass, actions),
             Action::Learn(learn) => {
                 let flow = learned_flow(learn, &pass.view);
                 self.did(pass, Did::Learned(Arc::new(flow.clone())));
@@ -499,6 +500,25 @@ impl Run<'_> {
         }
         // Later actions see the packet as untracked.
         pass.view.meta.ct = CtFields::default();
+    }
+
+    /// Runs actions on a copy of the packet. Those that search a table or a group inside are not simulated: no flow of ours has them.
+    fn copy(&mut self, pass: &mut Pass, actions: &[Action]) {
+        pass.commit();
+        let (view, before) = (pass.view.clone(), std::mem::take(&mut pass.ops));
+        for action in actions {
+            match action {
+                Action::Resubmit { .. } | Action::Group(_) => {
+                    self.did(pass, Did::Failed(Reason::NotSimulated(pass.table)));
+                    pass.failed = true;
+                }
+                action => self.act(pass, action),
+            }
+        }
+        let inside = std::mem::replace(&mut pass.ops, before);
+        pass.ops.push(Op::Copy(inside));
+        pass.base = view.packet.clone();
+        pass.view = view;
     }
 
     fn learn(&mut self, pass: &mut Pass) {

@@ -24,8 +24,18 @@ fn tcp(client: bool, flags: u16, seq: u32, ack: u32) -> Arrival {
 #[test]
 fn reusing_a_port_after_nat_to_the_same_address_aborts_the_switch() {
     // As when a host with the address of the gateway is translated to the address of the gateway.
+    reusing_a_port_aborts_the_switch("nat(src=10.0.0.1)");
+}
+
+#[test]
+fn reusing_a_port_after_nat_without_an_address_aborts_the_switch() {
+    // If this fails, Open vSwitch is newer, and `Node::all_zero_snat` can be used in userspace (docs/decisions, 40).
+    reusing_a_port_aborts_the_switch("nat(src)");
+}
+
+fn reusing_a_port_aborts_the_switch(nat: &str) {
     let flows = [
-        "table=0,in_port=1,tcp actions=ct(commit,table=1,zone=5,nat(src=10.0.0.1))",
+        &format!("table=0,in_port=1,tcp actions=ct(commit,table=1,zone=5,{nat})"),
         "table=0,in_port=2,tcp actions=ct(table=1,zone=5,nat)",
         "table=1,in_port=1 actions=output:2",
         "table=1,in_port=2 actions=output:1",

@@ -13,6 +13,7 @@ mod cluster;
 mod compare;
 #[cfg(test)]
 mod conversation;
+mod copies;
 #[cfg(test)]
 mod hash;
 #[cfg(test)]

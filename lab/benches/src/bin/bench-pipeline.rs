@@ -61,6 +61,7 @@ fn node() -> Result<Node> {
         addresses: Families { v4: Some(address), v6: None },
         node_port_addresses: vec![address.node],
         service_cidrs: Vec::new(),
+        all_zero_snat: false,
         host_balances: false,
     })
 }

@@ -1,4 +1,4 @@
-//! ct, nat and learn in ovs-ofctl's notation.
+//! ct, nat, clone and learn in ovs-ofctl's notation.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -62,6 +62,14 @@ pub(super) fn parse_ct(item: Item<'_>, depth: usize) -> Parsed<Ct> {
         return wrong(item.whole, "an unknown action at its start is a nat");
     }
     Ok(ct)
+}
+
+pub(super) fn parse_clone(item: Item<'_>, depth: usize) -> Parsed<Vec<Action>> {
+    let Value::Paren(inside) = item.value else { return wrong(item.whole, "needs its actions in parentheses") };
+    match parse_actions_at(inside, depth + 1)? {
+        (actions, None) => Ok(actions),
+        (_, Some(_)) => wrong(item.whole, "goto_table cannot stand inside clone"),
+    }
 }
 
 fn parse_nat(item: Item<'_>) -> Parsed<Nat> {

@@ -203,6 +203,7 @@ fn node(settings: &Settings) -> Node {
         addresses: Families { v4: Some(v4), v6: None },
         node_port_addresses: all(settings, "nodeport", |words| words.get("ip")),
         service_cidrs: all(settings, "service-cidr", |words| words.get("cidr")),
+        all_zero_snat: false,
         host_balances: false,
     }
 }

@@ -62,6 +62,7 @@ fn node(mode: Mode, features: Features, datapath: Datapath) -> Node {
         addresses: Families { v4: Some(v4), v6: Some(v6) },
         node_port_addresses: vec![ip("192.168.77.101"), ip("172.17.0.1"), ip("fd00:77::101")],
         service_cidrs: vec!["10.96.0.0/12".parse().unwrap(), "fd00:96::/108".parse().unwrap()],
+        all_zero_snat: false,
         host_balances: false,
     }
 }

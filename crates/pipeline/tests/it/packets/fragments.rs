@@ -1,18 +1,20 @@
 //! IP fragments. The tracker of the userspace datapath reassembles them and forwards the fragments with the state of the whole
-//! packet. Flows see no ports in any of them: a connection that begins with fragments matches no Service, and no rule with
-//! ports. The kernel's forwards the whole packet, and fragments it again at the output port.
+//! packet. Flows see no ports in any of them: a connection that begins with fragments matches no rule with ports, and Services
+//! have flows for it. The kernel's forwards the whole packet, and fragments it again at the output port.
 
 use std::net::{IpAddr, SocketAddr};
 
 use openflow::matching::eth_type;
 use pipeline::model::Direction::Ingress;
-use pipeline::model::{Mac, Protocol};
+use pipeline::model::{FrontendKind, Mac, Protocol};
 use testkit::ovs::in_kernel;
 
 use super::frame::{self, Packet};
-use super::objects::{Narrowed, TARGET, allow, isolate, local};
-use super::services::{BY_CLUSTER_IP, CLUSTER_IP};
-use super::world::{A, B, C, End, HOST, World, at, from_gateway, to_gateway};
+use super::objects::{Narrowed, TARGET, allow, elsewhere, isolate, local};
+use super::services::{BY_CLUSTER_IP, BY_EXTERNAL_IP, BY_NODE_PORT, CLUSTER_IP, EXTERNAL_IP, NODE_PORT};
+use super::world::{
+    A, B, C, End, HOST, OUTSIDE, REMOTE, SNAT, TO_NODE_2, VIRTUAL, VIRTUAL_MAC, World, at, from_gateway, to_gateway,
+};
 use crate::cluster::Service;
 
 /// Where the datagram is split: only the last fragment may be smaller than 1200 bytes.
@@ -73,4 +75,73 @@ fn fragments_of_a_known_connection_are_translated() {
     passes(&mut w, A.port, &asked, B.port, parts(HOST.mac, B.mac, a, b, 63));
     let answer = parts(B.mac, A.mac, b, a, 64);
     passes(&mut w, B.port, &answer, A.port, parts(HOST.mac, A.mac, service, a, 63));
+}
+
+/// UDP Services at port 53 with endpoint B, and at port 54 of the same address with endpoint C.
+fn two_ports(kind: FrontendKind) -> [Service; 2] {
+    [(1, 53, B), (2, 54, C)].map(|(id, port, endpoint)| {
+        let mut service = Service::of(kind, port, &[local(endpoint)]).udp();
+        (service.groups[0].id, service.frontends[0].group) = (id, Some(id));
+        service
+    })
+}
+
+#[test]
+fn a_connection_that_begins_with_fragments_reaches_the_port_of_a_service() {
+    let mut w = World::with(|c| c.services.extend(two_ports(BY_CLUSTER_IP)));
+    for (port, endpoint) in [(53, B), (54, C)] {
+        let (a, b, service) = (A.at(40000), endpoint.at(TARGET), at(CLUSTER_IP, port));
+        let sent = parts(A.mac, HOST.mac, a, service, 64);
+        let got = parts(HOST.mac, endpoint.mac, a, b, 63);
+        passes(&mut w, A.port, &sent, endpoint.port, got.clone());
+        // Once more, before there is an answer.
+        passes(&mut w, A.port, &sent, endpoint.port, got);
+        let answer = parts(endpoint.mac, A.mac, b, a, 64);
+        passes(&mut w, endpoint.port, &answer, A.port, parts(HOST.mac, A.mac, service, a, 63));
+        // Small datagrams of the same connection.
+        w.passes(
+            A.port,
+            to_gateway(A, Packet::udp(a, service)),
+            endpoint.port,
+            from_gateway(endpoint, Packet::udp(a, b)),
+        );
+    }
+    // The last fragment first.
+    let (a, service) = (A.at(40001), at(CLUSTER_IP, 54));
+    let sent: Vec<_> = parts(A.mac, HOST.mac, a, service, 64).into_iter().rev().collect();
+    passes(&mut w, A.port, &sent, C.port, parts(HOST.mac, C.mac, a, C.at(TARGET), 63));
+    // A port without a Service: to the host, which knows the address.
+    let other = parts(A.mac, HOST.mac, a, at(CLUSTER_IP, 55), 64);
+    passes(&mut w, A.port, &other, HOST.port, other.clone());
+}
+
+#[test]
+fn fragments_from_outside_reach_services_with_snat() {
+    for (kind, address, port) in [(BY_NODE_PORT, VIRTUAL, NODE_PORT), (BY_EXTERNAL_IP, EXTERNAL_IP, 53)] {
+        for (endpoint, to, mac) in [(local(B), B.port, B.mac), (elsewhere(REMOTE.ip), TO_NODE_2, VIRTUAL_MAC)] {
+            let mut w = World::with(|c| c.services.push(Service::of(kind, port, &[endpoint]).udp()));
+            let (client, service) = (at(OUTSIDE, 50000), at(address, port));
+            let (snat, target) = (at(SNAT, 50000), at(endpoint.address, TARGET));
+            let sent = parts(HOST.mac, VIRTUAL_MAC, client, service, 64);
+            passes(&mut w, HOST.port, &sent, to, parts(HOST.mac, mac, snat, target, 64));
+            if to == B.port {
+                let answer = parts(B.mac, HOST.mac, target, snat, 64);
+                passes(&mut w, B.port, &answer, HOST.port, parts(B.mac, HOST.mac, service, client, 63));
+            }
+        }
+    }
+}
+
+#[test]
+fn fragments_of_clients_outside_of_the_source_ranges_are_dropped() {
+    let mut w = World::with(|c| {
+        let mut service = Service::of(BY_EXTERNAL_IP, 53, &[local(B)]).udp();
+        service.frontends[0].frontend.clients = Some(["192.0.2.0/24".parse().unwrap()].into());
+        c.services.push(service);
+    });
+    let sent = |client| parts(HOST.mac, VIRTUAL_MAC, client, at(EXTERNAL_IP, 53), 64);
+    assert!(w.switch.send_parts(HOST.port, &sent(at(OUTSIDE, 50000))).is_empty());
+    let admitted = at("192.0.2.7".parse().unwrap(), 50000);
+    let got = parts(HOST.mac, B.mac, at(SNAT, 50000), B.at(TARGET), 64);
+    passes(&mut w, HOST.port, &sent(admitted), B.port, got);
 }

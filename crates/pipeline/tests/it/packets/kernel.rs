@@ -20,7 +20,7 @@ use crate::cluster::{Cluster, Service};
 
 pub(super) const SHORT: Duration = Duration::from_millis(300);
 
-fn attach(ovs: &Ovs, end: End, ofport: u16, gateways: &[&str]) -> Host {
+pub(super) fn attach(ovs: &Ovs, end: End, ofport: u16, gateways: &[&str]) -> Host {
     let Mac(mac) = end.mac;
     let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
     let addresses = [format!("{}/24", end.ip), format!("{}/64", end.ip6)];
@@ -57,7 +57,7 @@ pub(super) fn exchange(near: &TcpStream, far: &TcpStream) {
 
 /// Marks packets of the host, which identifies them on the kernel's datapath. A mark of the host itself, as a Node sets it, would
 /// be lost on the way between the namespaces.
-fn mark_host(switch: &Netns) {
+pub(super) fn mark_host(switch: &Netns) {
     let hook = format!("type filter hook ingress device \"{}\" priority 0;", HOST.port);
     let rules = format!("table netdev host {{ chain gw {{ {hook} meta mark set 1; }}; }}");
     run(switch.command("nft").args(["-f", "-"]), Some(&rules)).unwrap();

@@ -5,6 +5,7 @@ mod clients;
 mod cluster_ip;
 mod external;
 mod hairpin;
+mod reuse;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

@@ -154,6 +154,7 @@ pub(super) fn usual() -> Cluster {
         addresses: Families { v4: Some(v4), v6: Some(v6) },
         node_port_addresses: vec![NODE, NODE6],
         service_cidrs: vec!["10.96.0.0/12".parse().unwrap(), "fd00:96::/108".parse().unwrap()],
+        all_zero_snat: testkit::ovs::in_kernel(),
         host_balances: false,
     });
     cluster.pods = [A, B, C].map(End::pod).into();

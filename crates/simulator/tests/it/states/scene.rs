@@ -92,6 +92,7 @@ fn node(dice: &mut Dice) -> Node {
         addresses: Families { v4: own(false), v6: own(true) },
         node_port_addresses: families.iter().map(|ipv6| address(*ipv6).node).collect(),
         service_cidrs: families.iter().map(|ipv6| SERVICES[usize::from(*ipv6)].parse().unwrap()).collect(),
+        all_zero_snat: dice.percent(30),
         host_balances: dice.percent(20),
     }
 }
