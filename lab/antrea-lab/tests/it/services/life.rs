@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use serde_json::json;
 use testkit::wait::until;
 
-use super::world::{World, answered_by, ask, connect, connect_within, times, udp_socket, udp_socket_at};
+use super::world::{World, answered_by, ask, ask_with, connect, connect_within, times, udp_socket, udp_socket_at};
 use super::{place, service, set_ingress};
 use crate::lab::TIMEOUT;
 
@@ -82,11 +82,17 @@ fn datagrams_of_one_client_move_to_another_endpoint_when_theirs_is_removed() {
     let at = world.service("dns", "UDP", json!({"type": "NodePort"}), 2);
     let node_port =
         u16::try_from(service(&world.api, "dns")["spec"]["ports"][0]["nodePort"].as_u64().unwrap()).unwrap();
-    let clients = [
-        ("a Pod", udp_socket(&world.client, at)),
-        ("its Node", udp_socket(&place(&world.lab, "node-1"), at)),
-        ("outside", udp_socket(&outside, format!("192.168.1.11:{node_port}").parse().unwrap())),
-    ];
+    let node = place(&world.lab, "node-1");
+    let at_node = format!("192.168.1.11:{node_port}").parse().unwrap();
+    let clients = [("a Pod", &world.client, at), ("its Node", &node, at), ("outside", &outside, at_node)];
+    // Connections that begin with fragments.
+    for (who, from, to) in clients {
+        for size in [2_000, 8_000] {
+            let large = || ask_with(&udp_socket(from, to), size).ok();
+            until(format_args!("an answer to {size} bytes from {who}"), TIMEOUT, large).unwrap();
+        }
+    }
+    let clients = clients.map(|(who, from, to)| (who, udp_socket(from, to)));
     for (who, socket) in &clients {
         let gone = answered_by(socket);
         assert_eq!(answered_by(socket), gone, "{who}: a connection has one endpoint");

@@ -21,6 +21,8 @@ use crate::lab::{Kube, Lab, TIMEOUT, pause};
 const LATE: Duration = Duration::from_secs(5);
 /// How long an answer to a datagram is waited for before one asks again.
 const AGAIN: Duration = Duration::from_millis(500);
+/// Room for a datagram of any size.
+const DATAGRAM: usize = 1 << 16;
 
 /// A number from an environment variable, or the default.
 pub(super) fn times(variable: &str, otherwise: usize) -> usize {
@@ -48,7 +50,7 @@ impl Servers {
             udp.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
             let (port, ended) = (*port, std::sync::Arc::clone(&stop));
             std::thread::spawn(move || {
-                let mut buffer = [0; 64];
+                let mut buffer = vec![0; DATAGRAM];
                 while !ended.load(Ordering::Relaxed) {
                     if let Ok((length, from)) = udp.recv_from(&mut buffer) {
                         let _ = udp.send_to(&[&port.to_be_bytes(), &buffer[..length]].concat(), from);
@@ -119,16 +121,23 @@ pub(super) fn connect_within(from: &Netns, to: SocketAddr, time: Duration) -> st
 
 /// The server that a datagram of a socket got to.
 pub(super) fn ask(socket: &UdpSocket) -> std::io::Result<u16> {
+    ask_with(socket, 4)
+}
+
+/// Like [`ask`], with a datagram of this size.
+pub(super) fn ask_with(socket: &UdpSocket, size: usize) -> std::io::Result<u16> {
     // Every question is another one: an answer that is late would be taken for that of another server.
     static ASKED: AtomicU32 = AtomicU32::new(0);
-    let question = ASKED.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    let number = ASKED.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    let question: Vec<u8> = number.into_iter().cycle().take(size).collect();
     socket.send(&question)?;
-    let mut answer = [0; 6];
+    let mut answer = vec![0; DATAGRAM];
     loop {
-        socket.recv(&mut answer)?;
-        let [a, b, echo @ ..] = answer;
-        if echo == question {
-            return Ok(u16::from_be_bytes([a, b]));
+        let length = socket.recv(&mut answer)?;
+        if let [a, b, echo @ ..] = &answer[..length]
+            && *echo == question
+        {
+            return Ok(u16::from_be_bytes([*a, *b]));
         }
     }
 }
