@@ -9,6 +9,7 @@
 //! 2. Of the others a copy enters the zone of DNAT and waits there, then the fragment itself enters the zone of fragments.
 //! 3. The last one completes the packet in the zone of fragments. Now the copies are not needed twice: the fragments themselves
 //!    are dropped, but for the first. It selects an endpoint by its port, enters the zone of DNAT, and completes the packet there.
+//!    If it is for no Service, it does so before policies are evaluated; if it is refused or dropped, to discard the copies.
 //!
 //! The tracker puts fragments together only if they have the same recirculation id. It stands for the table and the registers,
 //! so both zones are entered from `ConntrackState` with the registers as the first lookup left them, and nothing recirculates
@@ -54,6 +55,12 @@ impl Fragmented for Match {
     }
 }
 
+/// Lets a first fragment enter the zone of DNAT, where copies of the others wait for it.
+pub(crate) fn join(family: Family, table: Option<Table>) -> Action {
+    let zone = Zone::Number(family.dnat_zone());
+    Action::Ct(Box::new(Ct { zone, table: table.map(Table::id), ..Ct::default() }))
+}
+
 impl Pipeline {
     /// Whether fragments to Services with this protocol have flows and groups of their own. The kernel's datapath forwards
     /// reassembled packets, TCP sends no fragments, and the userspace datapath does not see ports of SCTP.
@@ -67,7 +74,13 @@ impl Pipeline {
         }
         let complete = |family: Family| family.ip().with(Field::CtZone, family.fragment_zone()).later_fragment();
         let drop = |matches| Table::ConntrackState.flow(priority::conntrack_state::FRAGMENT).when(matches);
-        self.node.addresses.iter().map(|(family, _)| drop(complete(family))).collect()
+        let policy = self.layout.first_of([Table::AntreaEgress, Table::EgressRule]);
+        let for_no_service = |family: Family| {
+            let first = family.ip().with(Field::CtZone, family.fragment_zone()).first_fragment();
+            Table::EndpointDnat.flow(priority::endpoint_dnat::FRAGMENT).when(first).then(join(family, Some(policy)))
+        };
+        let families = || self.node.addresses.iter().map(|(family, _)| family);
+        families().flat_map(|family| [drop(complete(family)), for_no_service(family)]).collect()
     }
 
     /// Lets the first fragment to the addresses of a frontend arrive after the others. The flows of frontends with a common
@@ -79,14 +92,13 @@ impl Pipeline {
             FrontendKind::NodePort { .. } => self.node_port_addresses(),
         };
         let wait = || lookup(family.fragment_zone(), Table::ConntrackState, false);
-        let copy = Ct { zone: Zone::Number(family.dnat_zone()), ..Ct::default() };
         let to = |address| {
             let new = family.ip().to(address).ct(state::NEW | state::TRK, 0).with(Field::CtZone, family.dnat_zone());
             let at = |matches| Table::ConntrackState.flow(priority::conntrack_state::FRAGMENT).when(matches);
             // Fragments of every protocol: only first ones show it in IPv6.
             [
                 at(new.clone().first_fragment()).then(wait()),
-                at(new.later_fragment()).then(Action::Clone(vec![Action::Ct(Box::new(copy.clone()))])).then(wait()),
+                at(new.later_fragment()).then(Action::Clone(vec![join(family, None)])).then(wait()),
             ]
         };
         addresses.into_iter().filter(|address| Family::of(*address) == family).flat_map(to).collect()

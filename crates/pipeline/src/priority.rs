@@ -101,6 +101,8 @@ pub(crate) mod endpoint_dnat {
     pub(crate) const TRANSLATE: u16 = 200;
     /// The selected endpoint has no flow, so it is gone.
     pub(crate) const SELECT_AGAIN: u16 = 190;
+    /// First fragments for no Service.
+    pub(crate) const FRAGMENT: u16 = 180;
 }
 
 /// The tables of tiers and of the baseline, where rules choose their own priorities.

@@ -13,7 +13,7 @@ use openflow::port::Port;
 use crate::Pipeline;
 use crate::conntrack::{Tracked, commit, state};
 use crate::family::{Addressed, Family, bits, port_field, proto_number};
-use crate::fragments::Fragmented;
+use crate::fragments::{Fragmented, join};
 use crate::model::{Affinity, Endpoint, EndpointSet, FrontendKind, Protocol, ServiceFrontend, ServiceGroup};
 use crate::priority;
 use crate::regs::{
@@ -132,6 +132,11 @@ impl Pipeline {
         let packets = frontend.first_fragments();
         let mut flows = self.select(frontend, cookie, packets.clone(), ENDPOINT_SELECTED);
         flows.extend(frontend.drop_other_clients(packets, cookie));
+        // The copies of the others must not wait in vain: the tracker would forward them some seconds later.
+        let is_end = |flow: &Flow| !flow.actions.iter().any(|action| matches!(action, Action::Group(_)));
+        for flow in flows.iter_mut().filter(|flow| is_end(flow)) {
+            flow.actions.push(join(frontend.family(), None));
+        }
         flows
     }
 

@@ -31,7 +31,7 @@ fn steps_show_what_happened_what_changed_and_for_which_object() {
         "  request  CNI 1: reply success",
         "  switch   - table=0, priority=190,in_port=16  [Pod default/web]",
         "  request  delete veth web-a9c5a0",
-        "at the end: 192 flows, 0 groups, 0 routes, 0 Pod ports",
+        "at the end: 194 flows, 0 groups, 0 routes, 0 Pod ports",
     ];
     let mut rest = shown.as_str();
     for line in lines {

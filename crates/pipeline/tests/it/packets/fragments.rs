@@ -5,7 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use openflow::matching::eth_type;
-use pipeline::model::Direction::Ingress;
+use pipeline::model::Direction::{Egress, Ingress};
 use pipeline::model::{FrontendKind, Mac, Protocol};
 use testkit::ovs::in_kernel;
 
@@ -132,6 +132,34 @@ fn fragments_from_outside_reach_services_with_snat() {
     }
 }
 
+/// Asserts that all fragments are dropped, and none waits for the rest of its packet: the tracker would forward it later, to any
+/// port.
+#[track_caller]
+fn discards(w: &mut World, port: &str, sent: &[Vec<u8>]) {
+    // Earlier tests may have left fragments in the switch. The kernel keeps none here.
+    let waiting = |w: &World| -> u32 {
+        let status = w.switch.ovs.control("dpctl/ipf-get-status", &[]).unwrap_or_default();
+        status.lines().find_map(|line| line.trim().strip_prefix("num frag: ")).map_or(0, |n| n.parse().unwrap())
+    };
+    let before = waiting(w);
+    assert!(w.switch.send_parts(port, sent).is_empty());
+    assert!(waiting(w) <= before);
+}
+
+#[test]
+fn fragments_that_are_refused_or_denied_are_not_kept() {
+    let mut w = World::with(|c| {
+        c.services.extend(two_ports(BY_CLUSTER_IP));
+        c.services[0].frontends[0].group = None;
+        isolate(c, Ingress, C);
+        isolate(c, Egress, B);
+    });
+    for (from, port) in [(A, 53), (A, 54), (B, 55)] {
+        let sent = parts(from.mac, HOST.mac, from.at(40000), at(CLUSTER_IP, port), 64);
+        discards(&mut w, from.port, &sent);
+    }
+}
+
 #[test]
 fn fragments_of_clients_outside_of_the_source_ranges_are_dropped() {
     let mut w = World::with(|c| {
@@ -140,7 +168,7 @@ fn fragments_of_clients_outside_of_the_source_ranges_are_dropped() {
         c.services.push(service);
     });
     let sent = |client| parts(HOST.mac, VIRTUAL_MAC, client, at(EXTERNAL_IP, 53), 64);
-    assert!(w.switch.send_parts(HOST.port, &sent(at(OUTSIDE, 50000))).is_empty());
+    discards(&mut w, HOST.port, &sent(at(OUTSIDE, 50000)));
     let admitted = at("192.0.2.7".parse().unwrap(), 50000);
     let got = parts(HOST.mac, B.mac, at(SNAT, 50000), B.at(TARGET), 64);
     passes(&mut w, HOST.port, &sent(admitted), B.port, got);
