@@ -195,6 +195,9 @@ fn a_node_whose_switch_is_gone_is_cleaned_and_what_cannot_be_removed_is_named() 
     fs::copy(node.ovs.dir().join("conf.db"), machine.path("state/openvswitch/conf.db")).unwrap();
     node.ovs.kill_vswitchd().unwrap();
     node.ovs.kill_ovsdb().unwrap();
+    let links = node.netns.ip(["-br", "link"]).unwrap();
+    let left = if in_kernel() { ["ovs-system", "genev_sys_6081"] } else { ["ovs-netdev", "PROMISC"] };
+    assert!(left.iter().all(|what| links.contains(what)), "{links}");
     // A directory that cannot be removed: a mount point.
     let mount = |command: &str, path: &Path| {
         let mut mount = Command::new(command);
