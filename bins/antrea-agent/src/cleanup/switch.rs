@@ -180,7 +180,7 @@ fn rows(program: &str, database: &str, table: &str, condition: Value, columns: [
     Ok(answer[0]["rows"].as_array().cloned().unwrap_or_default())
 }
 
-/// Pods by interface.
+/// Pods as `namespace/name`, by the name of their interface.
 fn pods(program: &str, database: &str) -> Result<BTreeMap<String, String>> {
     let rows = rows(program, database, "Interface", json!([]), ["name", "external_ids"])?;
     let pod = |row: &Value| {
