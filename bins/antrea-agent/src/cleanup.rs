@@ -103,6 +103,7 @@ impl Cleanup<'_> {
         let taps = switch.taps(&bridges, kernel)?;
         items.extend(bridges.into_iter().map(Item::Switch));
         items.extend(taps.into_iter().map(Item::Kernel));
+        items.extend(switch.promiscuous(kernel)?.into_iter().map(Item::Kernel));
         items.extend(leftovers.into_iter().map(Item::Kernel));
         items.extend(files.of_the_agent().into_iter().map(Item::Path));
         Ok((items, foreign))

@@ -7,47 +7,43 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ovs::database::Database;
+use ovs::database::{Database, TransactError};
 use ovsdb::condition::Where;
 use ovsdb::operation::Mutation;
 use ovsdb::replica::Replica;
 use ovsdb::transaction::Transaction;
 use ovsdb::value::Datum;
-use tokio::time::Instant;
-use tracing::{info, warn};
-use types::backoff::Backoff;
+use tracing::info;
 
-use crate::engine::{Engine, sleep_until};
+use crate::engine::Engine;
 
 /// Key of `other_config` in table `Open_vSwitch`.
 const SETTING: &str = "flow-restore-wait";
-/// Pauses between attempts to remove the setting.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// The first and the longest delay between attempts to remove the setting. While it is there, no new connection is forwarded.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
 /// Removes the setting whenever it is there and all flows are installed, until the agent stops.
 pub(crate) async fn run(database: Arc<Database>, engine: Engine) {
-    let (mut progress, mut backoff) = (engine.progress(), Backoff::new(PAUSES.0, PAUSES.1));
     while database.wait_for(waits).await.is_some() {
-        if progress.wait_for(|progress| progress.ready).await.is_err() {
+        if engine.progress().wait_for(|progress| progress.ready).await.is_err() {
             return;
         }
-        engine.settled().await;
-        let mut transaction = Transaction::new();
-        let remove = Mutation::delete("other_config", Datum::from_iter([SETTING]));
-        transaction.mutate("Open_vSwitch", Where::EVERY_ROW, [remove]);
-        match database.transact(transaction).await {
-            Ok(_) => {
-                info!("all flows are installed: removed {SETTING}, so that ovs-vswitchd forwards new connections");
-                backoff.reset();
-                let _ = database.wait_for(|replica| !waits(replica)).await;
-            }
-            Err(error) => {
-                let delay = backoff.next_delay();
-                warn!(%error, ?delay, "cannot remove {SETTING} from OVSDB, which stops new connections; trying again");
-                sleep_until(Some((Instant::now() + delay).into_std())).await;
-            }
-        }
+        reconcile::retry("flow-restore-wait", BACKOFF, || remove(&database, &engine)).await;
+        info!("all flows are installed: removed {SETTING}, so that ovs-vswitchd forwards new connections");
+        let _ = database.wait_for(|replica| !waits(replica)).await;
     }
+}
+
+/// Removes the setting. Waits for the flows in each attempt: ovs-vswitchd may have started again after the last one.
+async fn remove(database: &Database, engine: &Engine) -> Result<(), TransactError> {
+    engine.settled().await;
+    let mut transaction = Transaction::new();
+    transaction.mutate(
+        "Open_vSwitch",
+        Where::EVERY_ROW,
+        [Mutation::delete("other_config", Datum::from_iter([SETTING]))],
+    );
+    database.transact(transaction).await.map(drop)
 }
 
 /// Whether ovs-vswitchd waits for flows.

@@ -161,10 +161,18 @@ impl Kernel {
     }
 
     pub(crate) fn remove_device(&mut self, device: &str) -> Result<(), Error> {
-        match self.netlink.request(link::delete(device)) {
-            Err(refusal) if refusal.errno != Errno::ENODEV => {
-                Err(Error::refused(format!("cannot remove device {device}"))(refusal))
-            }
+        self.request_if_exists(link::delete(device), || format!("cannot remove device {device}"))
+    }
+
+    pub(crate) fn end_promiscuous_mode(&mut self, device: &str) -> Result<(), Error> {
+        let doing = || format!("cannot end the promiscuous mode of device {device}");
+        self.request_if_exists(link::not_promiscuous(device), doing)
+    }
+
+    /// A request about a device. One that does not exist is no error.
+    fn request_if_exists(&mut self, request: Request, doing: impl FnOnce() -> String) -> Result<(), Error> {
+        match self.netlink.request(request) {
+            Err(refusal) if refusal.errno != Errno::ENODEV => Err(Error::refused(doing())(refusal)),
             _ => Ok(()),
         }
     }

@@ -16,6 +16,8 @@ pub enum Leftover {
     PodVeth(String),
     /// A device that the userspace datapath of Open vSwitch leaves behind, by name. It has no mark, see [`Kernel::taps`].
     Tap(String),
+    /// The promiscuous mode of a device, by name. It has no mark, see [`Kernel::promiscuous`].
+    Promiscuous(String),
     /// A route with our protocol number.
     Route(Route),
     /// A policy routing rule with our protocol number.
@@ -34,6 +36,7 @@ impl fmt::Display for Leftover {
         match self {
             Self::PodVeth(device) => write!(f, "Pod interface {device}"),
             Self::Tap(device) => write!(f, "device {device}"),
+            Self::Promiscuous(device) => write!(f, "promiscuous mode of device {device}"),
             Self::Route(Route { destination, device, table, .. }) => {
                 write!(f, "route to {destination} on {device} in table {table}")
             }
@@ -72,10 +75,19 @@ impl Kernel {
         Ok(taps.map(|device| Leftover::Tap(device.name)).collect())
     }
 
+    /// The promiscuous ones among the devices with these names. Open vSwitch makes ports of the userspace datapath promiscuous,
+    /// and forgets that it has done so when it is killed.
+    pub fn promiscuous(&mut self, names: &[String]) -> Result<Vec<Leftover>, Error> {
+        let devices = link::list(&mut self.netlink).map_err(Error::refused("cannot list devices"))?;
+        let found = devices.into_iter().filter(|device| device.promiscuous && names.contains(&device.name));
+        Ok(found.map(|device| Leftover::Promiscuous(device.name)).collect())
+    }
+
     /// Removes an object with our mark. An object that does not exist any more is no error.
     pub fn remove(&mut self, leftover: &Leftover) -> Result<(), Error> {
         let op = match leftover {
             Leftover::PodVeth(device) | Leftover::Tap(device) => return self.remove_device(device),
+            Leftover::Promiscuous(device) => return self.end_promiscuous_mode(device),
             Leftover::Table { family } => return nft::remove_table(family),
             Leftover::Route(route) => Op::RemoveRoute(route.clone()),
             Leftover::Rule(rule) => Op::RemoveRule(rule.clone()),

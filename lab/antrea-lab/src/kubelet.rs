@@ -10,6 +10,7 @@ mod lifecycle;
 mod pod;
 mod pod_table;
 mod probes;
+mod retry;
 mod run;
 mod sandbox;
 mod server;
@@ -30,19 +31,15 @@ use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
 
 use pod_table::PodTable;
 pub(crate) use server::Credentials;
 
-use crate::node::daemon::Backoff;
 use crate::plan::{self, Network, Node, Plan};
 use crate::state::Home;
 
 /// Interval of the Node's heartbeat; after four missed ones, the real control plane marks the Node as not ready.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// How long to wait for the API at the start.
-const REGISTER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The context that all Pods of the Node share.
 pub(crate) struct Context {
@@ -68,19 +65,15 @@ impl Kubelet {
         let (node_plan, home, pods) = (node.clone(), home.clone(), PodTable::default());
         let context = Arc::new(Context { client, node: node_plan, home, checksums, pods });
         server::start(context.clone()).await.context("the kubelet's server")?;
-        let (deadline, mut backoff) = (Instant::now() + REGISTER_TIMEOUT, Backoff::default());
-        while let Err(error) = context.register().await {
-            if Instant::now() > deadline {
-                return Err(error.context(format!("cannot register {}", node.name)));
-            }
-            tokio::time::sleep_until(Instant::now() + backoff.next()).await;
-        }
+        retry::retry(&format!("register Node {}", node.name), retry::START, || context.register()).await?;
         Ok(Self { context })
     }
 
     /// Marks the Node as ready for Pods.
     pub(crate) async fn ready(&self) -> Result<()> {
-        self.context.set_ready(true, "KubeletReady", "the network is up").await
+        let context = &self.context;
+        let what = format!("write the status of Node {}", context.node.name);
+        retry::retry(&what, retry::START, || context.set_ready(true, "KubeletReady", "the network is up")).await
     }
 
     /// Runs Pods until the watch ends with an error.
@@ -227,7 +220,7 @@ impl Context {
             },
         }});
         let patched = nodes.patch_status(&self.node.name, &PatchParams::default(), &Patch::Merge(&status)).await;
-        patched.map(drop).context("cannot write the Node's status")
+        patched.map(drop).context("the Node's status")
     }
 
     /// Addresses of the Node, IPv4 first.

@@ -54,18 +54,22 @@ pub(super) struct Switch<'a> {
     server: Option<String>,
     /// Pods by the name of their interface.
     pods: BTreeMap<String, String>,
+    /// Ports of the transport bridge.
+    uplinks: Vec<String>,
 }
 
 impl<'a> Switch<'a> {
     pub(super) fn find(config: &'a Config, state_dir: &Path) -> Self {
         let socket = config.ovs_run_dir.join("db.sock");
         let server = UnixStream::connect(&socket).is_ok().then(|| format!("unix:{}", socket.display()));
-        // Only for messages, so a database that cannot be read is as good as none.
-        let pods = match &server {
-            Some(server) => pods("ovsdb-client", server),
-            None => pods("ovsdb-tool", &state_dir.join("openvswitch/conf.db").display().to_string()),
+        // Only for messages and for the uplink, so a database that cannot be read is as good as none.
+        let (program, database) = match &server {
+            Some(server) => ("ovsdb-client", server.clone()),
+            None => ("ovsdb-tool", state_dir.join("openvswitch/conf.db").display().to_string()),
         };
-        Self { config, server, pods: pods.unwrap_or_default() }
+        let pods = pods(program, &database).unwrap_or_default();
+        let uplinks = uplinks(program, &database).unwrap_or_default();
+        Self { config, server, pods, uplinks }
     }
 
     /// The Pod with this interface, as `namespace/name`.
@@ -101,6 +105,11 @@ impl<'a> Switch<'a> {
             taps.extend(kernel.taps(&[DATAPATH_DEVICE])?);
         }
         Ok(taps)
+    }
+
+    /// The promiscuous mode of ports of the transport bridge. ovs-vswitchd ends it, unless it was killed since it began.
+    pub(super) fn promiscuous(&self, kernel: &mut Kernel) -> Result<Vec<Leftover>> {
+        Ok(kernel.promiscuous(&self.uplinks)?)
     }
 
     pub(super) fn remove(&self, item: &Item) -> Result<()> {
@@ -163,18 +172,37 @@ fn ports(shown: &str) -> Vec<String> {
     shown.lines().filter_map(port).collect()
 }
 
-/// Pods by interface, from the database of a server (`ovsdb-client`) or of a file (`ovsdb-tool`).
-fn pods(program: &str, database: &str) -> Result<BTreeMap<String, String>> {
-    let select = json!({"op": "select", "table": "Interface", "where": [], "columns": ["name", "external_ids"]});
+/// Rows of a table, from the database of a server (`ovsdb-client`) or of a file (`ovsdb-tool`).
+fn rows(program: &str, database: &str, table: &str, condition: Value, columns: [&str; 2]) -> Result<Vec<Value>> {
+    let select = json!({"op": "select", "table": table, "where": condition, "columns": columns});
     let answer = run(program, &["query", database, &json!(["Open_vSwitch", select]).to_string()])?;
     let answer: Value = serde_json::from_str(&answer)?;
-    let rows = answer[0]["rows"].as_array().cloned().unwrap_or_default();
+    Ok(answer[0]["rows"].as_array().cloned().unwrap_or_default())
+}
+
+/// Pods as `namespace/name`, by the name of their interface.
+fn pods(program: &str, database: &str) -> Result<BTreeMap<String, String>> {
+    let rows = rows(program, database, "Interface", json!([]), ["name", "external_ids"])?;
     let pod = |row: &Value| {
         let ids = row["external_ids"][1].as_array()?;
         let id = |name: &str| ids.iter().find(|pair| pair[0] == name)?[1].as_str();
         Some((row["name"].as_str()?.to_owned(), format!("{}/{}", id("pod-namespace")?, id("pod-name")?)))
     };
     Ok(rows.iter().filter_map(pod).collect())
+}
+
+/// Devices that are ports of the transport bridge.
+fn uplinks(program: &str, database: &str) -> Result<Vec<String>> {
+    let ours = json!([["name", "==", TRANSPORT_BRIDGE]]);
+    let bridges = rows(program, database, "Bridge", ours, ["name", "ports"])?;
+    let ports = rows(program, database, "Port", json!([]), ["_uuid", "name"])?;
+    // A set of one is written as its element.
+    let in_bridge = |port: &Value| {
+        let mut sets = bridges.iter().map(|bridge| &bridge["ports"]);
+        sets.any(|set| *set == port["_uuid"] || set[1].as_array().is_some_and(|all| all.contains(&port["_uuid"])))
+    };
+    let names = ports.iter().filter(|port| in_bridge(port)).filter_map(|port| port["name"].as_str());
+    Ok(names.filter(|name| *name != TRANSPORT_BRIDGE).map(str::to_owned).collect())
 }
 
 fn run(program: &str, arguments: &[&str]) -> Result<String> {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use testkit::Scratch;
+use testkit::ovs::in_kernel;
 use testkit::process::run;
 use testkit::wait::{TIMEOUT, until};
 
@@ -114,7 +115,8 @@ fn add_foreign(node: &Node) {
     }
     let table = "add table inet antrea-of-others; add chain inet antrea-of-others c";
     run(node.netns.command("nft").arg(table), None).unwrap();
-    node.ovs.vsctl(["add-br", "br-foreign", "--", "set", "bridge", "br-foreign", "datapath_type=netdev"]).unwrap();
+    let datapath = if in_kernel() { "datapath_type=system" } else { "datapath_type=netdev" };
+    node.ovs.vsctl(["add-br", "br-foreign", "--", "set", "bridge", "br-foreign", datapath]).unwrap();
     // Sysctls stay, and a Node usually forwards packets before the installation, too.
     node.netns.sysctls(&[("net.ipv4.ip_forward", "1"), ("net.ipv6.conf.all.forwarding", "1")]).unwrap();
 }
@@ -145,6 +147,9 @@ fn a_cleaned_node_is_as_it_was_before_the_installation() {
     );
     assert_same(&machine.state(&node), &running, "a refused cleanup changes nothing");
     node.stop_agent();
+    // Another one does not know that the uplink is promiscuous only because of Open vSwitch.
+    node.ovs.kill_vswitchd().unwrap();
+    node.ovs.start_vswitchd().unwrap();
 
     // Of features that this configuration does not use; a running agent would remove them.
     node.netns
@@ -156,9 +161,10 @@ fn a_cleaned_node_is_as_it_was_before_the_installation() {
     let planned = machine.clean(&node, &["--dry-run"]).unwrap();
     assert_same(&machine.state(&node), &running, "a dry run changes nothing");
     let removed = machine.clean(&node, &[]).unwrap();
-    for expected in [
+    // Tunnels of the kernel's datapath need no transport bridge.
+    let userspace = ["bridge antrea-phy0", "promiscuous mode of device eth0"].map(str::to_owned);
+    for expected in userspace.into_iter().filter(|_| !in_kernel()).chain([
         "bridge br-int".to_owned(),
-        "bridge antrea-phy0".to_owned(),
         format!("Pod interface {veth}: Pod default/one has no network without it"),
         "route to ".to_owned(),
         "IPv4 policy routing rule 78".to_owned(),
@@ -169,7 +175,7 @@ fn a_cleaned_node_is_as_it_was_before_the_installation() {
         machine.path("net.d/10-antrea.conflist").display().to_string(),
         machine.path("state").display().to_string(),
         node.file("ipam").display().to_string(),
-    ] {
+    ]) {
         assert!(planned.contains(&format!("would remove: {expected}")), "{expected}: {planned}");
         assert!(removed.contains(&format!("removed: {expected}")), "{expected}: {removed}");
     }
@@ -189,6 +195,9 @@ fn a_node_whose_switch_is_gone_is_cleaned_and_what_cannot_be_removed_is_named() 
     fs::copy(node.ovs.dir().join("conf.db"), machine.path("state/openvswitch/conf.db")).unwrap();
     node.ovs.kill_vswitchd().unwrap();
     node.ovs.kill_ovsdb().unwrap();
+    let links = node.netns.ip(["-br", "link"]).unwrap();
+    let left = if in_kernel() { ["ovs-system", "genev_sys_6081"] } else { ["ovs-netdev", "PROMISC"] };
+    assert!(left.iter().all(|what| links.contains(what)), "{links}");
     // A directory that cannot be removed: a mount point.
     let mount = |command: &str, path: &Path| {
         let mut mount = Command::new(command);
@@ -206,7 +215,9 @@ fn a_node_whose_switch_is_gone_is_cleaned_and_what_cannot_be_removed_is_named() 
     let veth = pod.attachment.host().unwrap().name.clone();
     assert!(error.contains(&format!("removed: Pod interface {veth}: Pod default/one")), "{error}");
     let links = node.netns.ip(["-br", "link"]).unwrap();
-    assert!(["antrea", "ovs-netdev", "br-int", veth.as_str()].iter().all(|name| !links.contains(name)), "{links}");
+    for gone in ["antrea", "ovs-", "br-int", "genev_sys", "PROMISC", veth.as_str()] {
+        assert!(!links.contains(gone), "{gone}: {links}");
+    }
 
     machine.clean(&node, &[]).unwrap();
     assert!(!machine.path("run").exists() && !machine.path("state").exists() && !node.file("ipam").exists());

@@ -19,6 +19,8 @@ pub(crate) struct Device {
     pub(crate) index: u32,
     pub(crate) name: String,
     pub(crate) up: bool,
+    /// Whether a program has set it promiscuous for good: not only while a packet socket or a bridge uses it.
+    pub(crate) promiscuous: bool,
     pub(crate) mtu: u32,
     pub(crate) mac: Option<Mac>,
     /// Index of the veth peer, if it is a veth.
@@ -37,6 +39,7 @@ impl Device {
             index: message.header.index,
             name: String::new(),
             up: message.header.flags.contains(LinkFlags::Up),
+            promiscuous: message.header.flags.contains(LinkFlags::Promisc),
             mtu: 0,
             mac: None,
             peer: None,
@@ -148,6 +151,13 @@ pub(crate) fn no_own_address(name: &str) -> Request {
 /// Request to set a device up.
 pub(crate) fn up(name: &str) -> Request {
     set(name, &Link { up: true, mtu: None, mac: None })
+}
+
+/// Ends the promiscuous mode of a device.
+pub(crate) fn not_promiscuous(name: &str) -> Request {
+    let mut message = named(name, []);
+    message.header.change_mask = LinkFlags::Promisc;
+    Request::new(RTM_SETLINK, 0, &message)
 }
 
 /// Deletes a device, and with it its veth peer.

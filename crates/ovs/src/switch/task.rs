@@ -38,9 +38,9 @@ struct Session {
     pending: Pending,
     /// Encoded messages that are not written yet.
     out: Vec<u8>,
-    /// When data was last received.
-    last_data: Instant,
-    /// Whether a probe was sent since then.
+    /// When to probe a silent switch, or to disconnect if it does not answer a probe.
+    probe_at: Instant,
+    /// Whether a probe was sent since data was last received.
     probed: bool,
 }
 
@@ -96,7 +96,7 @@ impl Task {
             sender,
             pending: Pending::default(),
             out: Vec::new(),
-            last_data: Instant::now(),
+            probe_at: Instant::now() + self.config.probe_interval,
             probed: false,
         };
         for message in &self.config.setup {
@@ -119,13 +119,23 @@ impl Task {
     /// Serves calls until the connection ends (an error) or all handles are dropped (`Ok`).
     async fn serve(&mut self, session: &mut Session) -> Result<(), ConnectionError> {
         loop {
-            let probe_at = session.last_data + self.config.probe_interval * if session.probed { 2 } else { 1 };
-            let wake_at = session.pending.next_deadline().map_or(probe_at, |deadline| deadline.min(probe_at));
+            let (deadline, probe_at) = (session.pending.next_deadline(), session.probe_at);
+            let wake_at = deadline.map_or(probe_at, |deadline| deadline.min(probe_at));
             let room = session.out.len() < WRITE_BACKLOG && session.pending.len() < CALL_BACKLOG;
             tokio::select! {
+                // No branch starves: writes and calls in flight are bounded, then comes reading. The switch is silent only if
+                // there is nothing to read: on a busy machine, this task may run long after the moment of a probe.
+                biased;
+                written = session.sender.write(&session.out), if !session.out.is_empty() => {
+                    session.out.drain(..written?);
+                }
+                call = self.calls.recv(), if room => match call {
+                    Some(call) => session.pending.start(call, Instant::now() + self.config.timeout, &mut session.out),
+                    None => return Ok(()),
+                },
                 message = session.receiver.next() => {
                     let message = message?;
-                    session.last_data = Instant::now();
+                    session.probe_at = Instant::now() + self.config.probe_interval;
                     session.probed = false;
                     if let Some(reply) = echo_reply(message) {
                         session.out.extend_from_slice(&reply);
@@ -141,30 +151,25 @@ impl Task {
                         Some(Err(error)) => warn!(%error, "ignored a malformed message of ovs-vswitchd"),
                     }
                 }
-                written = session.sender.write(&session.out), if !session.out.is_empty() => {
-                    session.out.drain(..written?);
-                }
-                call = self.calls.recv(), if room => match call {
-                    Some(call) => session.pending.start(call, Instant::now() + self.config.timeout, &mut session.out),
-                    None => return Ok(()),
-                },
                 () = sleep_until(wake_at) => self.check_deadlines(session)?,
             }
         }
     }
 
-    /// Fails calls after their deadline, probes a silent switch, and fails if it stays silent.
+    /// Fails calls after their deadline. Probes a switch that was silent for an interval, and fails if it was probed before.
     fn check_deadlines(&self, session: &mut Session) -> Result<(), ConnectionError> {
-        let now = Instant::now();
+        let (now, interval) = (Instant::now(), self.config.probe_interval);
         session.pending.expire(now, || RequestError::TimedOut(self.config.timeout));
-        let silence = now - session.last_data;
-        if session.probed && silence >= self.config.probe_interval * 2 {
-            return Err(ConnectionError::Silent(silence));
+        if now < session.probe_at {
+            return Ok(());
         }
-        if !session.probed && silence >= self.config.probe_interval {
-            session.pending.send(&Message::EchoRequest(Vec::new()), &mut session.out)?;
-            session.probed = true;
+        if session.probed {
+            return Err(ConnectionError::Silent(interval * 2));
         }
+        session.pending.send(&Message::EchoRequest(Vec::new()), &mut session.out)?;
+        session.probed = true;
+        // A whole interval from now, however late this is.
+        session.probe_at = now + interval;
         Ok(())
     }
 

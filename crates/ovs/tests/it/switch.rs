@@ -1,7 +1,7 @@
 //! The OpenFlow client against ovs-vswitchd.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use openflow::action::{Action, Controller};
 use openflow::arbitrary;
@@ -19,6 +19,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use testkit::Ovs;
+use testkit::wait::until;
 
 /// A sandbox with a bridge, and a client of it.
 pub(crate) async fn connected(configure: impl FnOnce(&mut Config)) -> (Ovs, Switch, Events) {
@@ -245,6 +246,20 @@ async fn a_silent_switch_is_disconnected_and_connected_again() {
     tokio::time::timeout(Duration::from_millis(500), status.wait_for(|s| !matches!(s, Status::Up { .. })))
         .await
         .unwrap_err();
+}
+
+#[tokio::test]
+async fn a_busy_agent_does_not_take_the_switch_for_silent() {
+    const PROBE: Duration = Duration::from_millis(100);
+    let (_ovs, switch, _events) = connected(|config| config.probe_interval = PROBE).await;
+    let mut status = switch.status();
+    for _ in 0..10 {
+        // No task of this thread runs meanwhile, as on a machine without a free CPU.
+        let end = Instant::now() + 4 * PROBE;
+        until("the end of other work", 40 * PROBE, || (Instant::now() >= end).then_some(())).unwrap();
+        let left = tokio::time::timeout(PROBE / 4, status.wait_for(|s| !matches!(s, Status::Up { .. }))).await;
+        assert!(left.is_err(), "{left:?}");
+    }
 }
 
 /// Arbitrary flows, one for each key, with timeouts that outlast the test.

@@ -8,6 +8,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt, watcher};
+use testkit::wait::scaled;
 
 use super::{call, check, say};
 use crate::check::table;
@@ -84,7 +85,7 @@ async fn until_ready(client: &kube::Client) -> Result<()> {
             }
         }
     };
-    if tokio::time::timeout(READY_TIMEOUT, ready).await.is_err() {
+    if tokio::time::timeout(scaled(READY_TIMEOUT), ready).await.is_err() {
         bail!("Deployments not ready after {READY_TIMEOUT:?}: {waiting}; see `antrea-lab status`");
     }
     Ok(())

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use testkit::process::run;
+use testkit::wait::scaled;
 use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::time::Instant;
@@ -24,15 +25,15 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Starts both daemons, and restarts them when they end. Returns when the switch is usable.
 pub(crate) async fn start(node: &Node, datapath: Datapath, logs: &Path) -> Result<()> {
-    let program = |name: &'static str, arguments: &[&str]| Program {
-        name: name.into(),
-        arguments: arguments
-            .iter()
-            .chain(&["--pidfile", "--log-file", "-vconsole:off", "-vsyslog:off"])
-            .map(ToString::to_string)
-            .collect(),
-        environment: Vec::new(),
-        log: logs.join(format!("{name}.out")),
+    let program = |name: &'static str, arguments: &[&str]| {
+        let log_file = format!("--log-file={}", logs.join(format!("{name}.log")).display());
+        let common = ["--pidfile", &log_file, "-vconsole:off", "-vsyslog:off"];
+        Program {
+            name: name.into(),
+            arguments: arguments.iter().chain(&common).map(ToString::to_string).collect(),
+            environment: Vec::new(),
+            log: logs.join(format!("{name}.out")),
+        }
     };
     run(std::process::Command::new("ovsdb-tool").args(["create", DATABASE, SCHEMA]), None)?;
     let server = program("ovsdb-server", &[DATABASE, &format!("--remote=punix:{SOCKET}")]);
@@ -60,7 +61,7 @@ fn without_outage(vswitchd: Program) -> Program {
 }
 
 async fn until_it_answers(server: &Program, child: &mut Child) -> Result<()> {
-    let (deadline, mut backoff) = (Instant::now() + START_TIMEOUT, Backoff::default());
+    let (deadline, mut backoff) = (Instant::now() + scaled(START_TIMEOUT), Backoff::default());
     while UnixStream::connect(SOCKET).await.is_err() {
         if let Some(status) = child.try_wait()? {
             bail!("{} ended with {status}: {}", server.name.display(), server.log_tail());
@@ -74,5 +75,10 @@ async fn until_it_answers(server: &Program, child: &mut Child) -> Result<()> {
 }
 
 fn vsctl(arguments: &[&str]) -> Result<String> {
-    run(std::process::Command::new("ovs-vsctl").arg("--timeout=30").args(arguments), None)
+    run(
+        std::process::Command::new("ovs-vsctl")
+            .arg(format!("--timeout={}", scaled(START_TIMEOUT).as_secs()))
+            .args(arguments),
+        None,
+    )
 }
