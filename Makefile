@@ -62,8 +62,9 @@ format: ## Format the sources
 	$(CARGO) fmt --all
 
 .PHONY: codegen
-codegen: kubernetes ## Write generated files: code from .proto, tables of keys, Services and mistakes, values of the chart
+codegen: kubernetes ## Write generated files: code from .proto, recorded messages of a new version, tables of keys, Services and mistakes, values of the chart
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p api --test it codegen
+	ANTREA_CODEGEN=1 $(CARGO) test --locked -p api --lib recorded
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-agent -p antrea-controller the_documentation_has_every_key
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-agent --test it the_chart_has_a_value_for_every_key
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-lab --test it every_kind_of_service_behaves
