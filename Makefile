@@ -46,6 +46,14 @@ test-kernel: setup ## Run packet tests and labs on the openvswitch kernel module
 	@scripts/setup kernel
 	@scripts/test-kernel "$${ROW:-}"
 
+.PHONY: upgrade
+upgrade: setup ## Build the programs of an earlier version, for tests of upgrades (FROM=ref; some minutes, once)
+	@scripts/upgrade
+
+.PHONY: test-upgrade
+test-upgrade: setup ## Upgrade a cluster from an earlier version and roll it back, under traffic; a table of losses (FROM=ref)
+	@scripts/upgrade --test
+
 .PHONY: e2e
 e2e: setup ## Kubernetes' own network conformance and policy suites on clusters with real kubelets; a table (E2E="encap:antrea", FOCUS=text; builds 10 minutes once)
 	@scripts/e2e $(E2E)

@@ -47,3 +47,5 @@ mod streams;
 mod traces;
 #[cfg(test)]
 mod tunnels;
+#[cfg(test)]
+mod upgrade;
