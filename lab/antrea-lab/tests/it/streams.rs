@@ -168,10 +168,11 @@ fn exchange(
     mut send: impl FnMut(u64),
     mut receive: impl FnMut(Duration) -> Result<Option<u64>, String>,
 ) -> Result<(), String> {
-    let mut waits_until = None;
+    let (mut waits_until, mut next) = (None, Instant::now());
     loop {
         let now = Instant::now();
-        let next = now + tick;
+        // The kernel rounds timeouts up: without the time of the tick before, each would be late.
+        next = (next + tick).max(now);
         if !stop.load(Ordering::Relaxed) {
             let number = {
                 let mut echoes = echoes.lock().unwrap();
