@@ -54,6 +54,12 @@ upgrade: setup ## Build the programs of an earlier version, for tests of upgrade
 test-upgrade: setup ## Upgrade a cluster from an earlier version and roll it back, under traffic; a table of losses (FROM=ref)
 	@scripts/upgrade --test
 
+.PHONY: test-rollout
+test-rollout: setup ## Restart the DaemonSets of real kubelets under traffic, then upgrade from an earlier image and roll back; tables of losses (ROUNDS=n, FROM=ref)
+	@scripts/setup kubernetes
+	@scripts/rollout $${ROUNDS:-1}
+	@scripts/rollout --upgrade
+
 .PHONY: e2e
 e2e: setup ## Kubernetes' own network conformance and policy suites on clusters with real kubelets; a table (E2E="encap:antrea", FOCUS=text; builds 10 minutes once)
 	@scripts/e2e $(E2E)
