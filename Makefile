@@ -46,6 +46,20 @@ test-kernel: setup ## Run packet tests and labs on the openvswitch kernel module
 	@scripts/setup kernel
 	@scripts/test-kernel "$${ROW:-}"
 
+.PHONY: upgrade
+upgrade: setup ## Build the programs of an earlier version, for tests of upgrades (FROM=ref; some minutes, once)
+	@scripts/upgrade
+
+.PHONY: test-upgrade
+test-upgrade: setup ## Upgrade a cluster from an earlier version and roll it back, under traffic; a table of losses (FROM=ref)
+	@scripts/upgrade --test
+
+.PHONY: test-rollout
+test-rollout: setup ## Restart the DaemonSets of real kubelets under traffic, then upgrade from an earlier image and roll back; tables of losses (ROUNDS=n, FROM=ref)
+	@scripts/setup kubernetes
+	@scripts/rollout $${ROUNDS:-1}
+	@scripts/rollout --upgrade
+
 .PHONY: e2e
 e2e: setup ## Kubernetes' own network conformance and policy suites on clusters with real kubelets; a table (E2E="encap:antrea", FOCUS=text; builds 10 minutes once)
 	@scripts/e2e $(E2E)
@@ -62,8 +76,9 @@ format: ## Format the sources
 	$(CARGO) fmt --all
 
 .PHONY: codegen
-codegen: kubernetes ## Write generated files: code from .proto, tables of keys, Services and mistakes, values of the chart
+codegen: kubernetes ## Write generated files: code from .proto, recorded messages of a new version, tables of keys, Services and mistakes, values of the chart
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p api --test it codegen
+	ANTREA_CODEGEN=1 $(CARGO) test --locked -p api --lib recorded
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-agent -p antrea-controller the_documentation_has_every_key
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-agent --test it the_chart_has_a_value_for_every_key
 	ANTREA_CODEGEN=1 $(CARGO) test --locked -p antrea-lab --test it every_kind_of_service_behaves

@@ -27,6 +27,7 @@ mod run;
 mod services;
 mod sources;
 mod startup;
+mod takeover;
 mod transport;
 mod tunnels;
 

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use k8s::{Client, Timeouts, WatchEvent, WatchFilter};
 use node::database::{BridgePorts, BridgeSpec, TRANSPORT_BRIDGE, TransportSpec, TunnelPort};
 use node::recording::{self, Header};
-use node::{Brain, ControlPath, Own, local_addresses, node_addresses};
+use node::{Brain, ControlPath, Own, avoid_taken, local_addresses, node_addresses};
 use ovs::database::Database;
 use ovs::switch::Switch;
 use ovs::unixctl::DatapathFeatures;
@@ -38,6 +38,7 @@ use crate::rest::Rest;
 use crate::services::{self, ServiceTasks};
 use crate::sources;
 use crate::startup::{Startup, WARN_AFTER, waiting_for};
+use crate::takeover;
 use crate::transport::Transport;
 use crate::tunnels::{self, TunnelStatus};
 
@@ -143,7 +144,8 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     let control_path = control_path::detect(config, &client, namespace()).await;
     control_path::remove_stale_routes(&control_path).await;
     let node = own_node(&client, name, &startup).await?;
-    let addresses = local_addresses(&node)?;
+    let mut addresses = local_addresses(&node)?;
+    avoid_taken(&mut addresses, &takeover::pod_addresses(config)?);
     let transport = Transport::find(config, &node)?;
     transport.publish(&client, &node).await?;
     let mtu = config.pod_mtu(transport.mtu, transport.address);
@@ -188,6 +190,7 @@ async fn start(config: &Config, name: &str) -> Result<Started> {
     let conntrack = Conntrack::new(config.ovs_run_dir.clone(), datapath);
     let features = conntrack.features(&config.ovs_bridge).await;
     info!(bridge = spec.bridge, datapath = spec.datapath, gateway = bridge_ports.gateway.0, "bridge is set up");
+    takeover::adopt_pods(&spec.bridge, datapath, &database).await?;
 
     let facts = Facts {
         name,
@@ -269,6 +272,7 @@ async fn open(cni: &Cni, engine: &Engine, mut host_status: watch::Receiver<HostS
     // No Pod is attached before the nftables rules protect the host.
     let protected = host_status.wait_for(|host_status| host_status.has_firewall);
     waiting_for("nftables rules; no Pod is attached before", protected).await.context("the agent is stopping")?;
+    tokio::spawn(takeover::remove_rules());
     if let Err(error) = cni.collect_garbage().await {
         warn!(%error, "cannot clean up after earlier CNI calls; the agent tries again at its next start");
     }

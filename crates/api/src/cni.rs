@@ -9,6 +9,8 @@ pub mod client;
 mod convert;
 mod error;
 mod lanes;
+#[cfg(test)]
+mod recorded_tests;
 pub mod request;
 pub mod result;
 mod server;

@@ -41,4 +41,6 @@ pub fn decode(bytes: &[u8]) -> Result<Batch, Invalid> {
 }
 
 #[cfg(test)]
+mod recorded_tests;
+#[cfg(test)]
 mod tests;

@@ -14,3 +14,6 @@
 mod channel;
 pub mod cni;
 pub mod control;
+
+#[cfg(test)]
+mod recorded;

@@ -68,6 +68,14 @@ pub enum Error {
         /// Error of the operating system.
         source: io::Error,
     },
+    /// A program of iptables returned an error.
+    #[error("{doing}: {said}")]
+    Iptables {
+        /// The operation that failed.
+        doing: String,
+        /// The message of the program.
+        said: String,
+    },
     /// `nft` returned an error.
     #[error("{doing}: nft failed: {said}")]
     Nft {
@@ -103,7 +111,7 @@ impl Error {
                 source.kind(),
                 io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory
             ),
-            Self::Nft { .. } => true,
+            Self::Nft { .. } | Self::Iptables { .. } => true,
         }
     }
 

@@ -162,6 +162,25 @@ impl Pool {
         Ok(ip)
     }
 
+    /// Moves the reservations of another directory here, and returns their addresses; none if it does not exist. Where both have one
+    /// of the same address, ours stays.
+    pub fn take_over(&self, from: &Path) -> Result<Vec<IpAddr>, Error> {
+        if !from.is_dir() {
+            return Ok(Vec::new());
+        }
+        let (store, theirs) = (Locked::open(&self.directory)?, Locked::open(from)?);
+        let ours: BTreeSet<IpAddr> = self.list(&store)?.reservations.into_iter().map(|entry| entry.ip).collect();
+        let mut taken = Vec::new();
+        for Reservation { ip, owner } in theirs.list()?.reservations {
+            if let Some(owner) = owner.filter(|_| !ours.contains(&ip)) {
+                store.write(ip, &owner)?;
+                taken.push(ip);
+            }
+            theirs.remove(ip)?;
+        }
+        Ok(taken)
+    }
+
     /// Releases all addresses of `owner`, possibly none, and returns them.
     pub fn release(&self, owner: &Owner) -> Result<Vec<IpAddr>, Error> {
         self.remove(|entry| entry.is_of(owner))

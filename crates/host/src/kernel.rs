@@ -129,7 +129,8 @@ impl Kernel {
         found.map(|device| device.index).ok_or_else(missing)
     }
 
-    /// Adds a route, or replaces ours. A foreign route to the same destination is kept, and named in the error.
+    /// Adds a route, or replaces ours. A foreign route that leads the same way is marked as ours: Antrea's are not marked. Any
+    /// other foreign route to the same destination is kept, and named in the error.
     fn put_route(&mut self, want: &Hop, doing: String) -> Result<(), Error> {
         match self.netlink.request(want.add()) {
             Err(Refusal { errno: Errno::EEXIST, .. }) => {}
@@ -141,6 +142,9 @@ impl Kernel {
         match same.clone().find(|have| have.protocol == ROUTE_PROTOCOL) {
             Some(have) if have == want => Ok(()),
             Some(_) => self.netlink.request(want.replace()).map_err(Error::refused(doing)),
+            None if same.clone().any(|have| have.index == want.index && have.via == want.via) => {
+                self.netlink.request(want.replace()).map_err(Error::refused(doing))
+            }
             None => {
                 let theirs = same.clone().next().map(|have| self.text(have)).unwrap_or_else(|| "another route".into());
                 Err(Error::RouteTaken { destination: want.destination.to_string(), theirs })

@@ -1,7 +1,7 @@
 //! Access to a Node's kernel; no other crate touches it.
 //!
 //! *Role.* [`Kernel`] reads and changes the kernel's state; [`diff()`] computes the necessary changes; [`watch`] reports changes
-//! by other programs; [`Leftover`] is what removing antrea-rs removes. [`pod`] attaches a Pod's veth, [`ipam`] allocates its addresses, [`nft`] renders our nftables rules,
+//! by other programs; [`Leftover`] is what removing antrea-rs removes, and [`antrea_rules`] what Antrea leaves behind. [`pod`] attaches a Pod's veth, [`ipam`] allocates its addresses, [`nft`] renders our nftables rules,
 //! [`conntrack`] deletes connections, [`uplink`] finds the device with a Node's address, [`next_hop`] the way to other Nodes, [`netns`]
 //! runs code in other namespaces.
 //!
@@ -11,6 +11,7 @@
 //!
 //! *Not here.* The desired state (crate `node`), and the switch (crate `ovs`).
 
+pub mod antrea_rules;
 pub mod conntrack;
 pub mod diff;
 pub mod ipam;
@@ -30,6 +31,7 @@ mod kernel;
 mod leftovers;
 mod netlink;
 mod packet;
+mod program;
 
 pub use diff::diff;
 pub use error::Error;

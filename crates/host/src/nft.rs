@@ -10,14 +10,15 @@ mod render;
 
 pub use render::script;
 
-use std::io::{self, Write};
-use std::process::{Command, Output, Stdio};
+use std::io;
+use std::process::Output;
 
 use types::host::{FIREWALL_TABLE, Firewall};
 
 use crate::device::valid_name;
 use crate::error::Error;
 use crate::netns::Netns;
+use crate::program::{self, message};
 
 /// The rules as `nft` lists them, without counters.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -94,25 +95,11 @@ fn succeeded(output: &Output, doing: &str) -> Result<(), Error> {
 }
 
 fn nft(arguments: &[&str], input: &str, doing: &str) -> Result<Output, Error> {
-    let run = || -> io::Result<Output> {
-        let mut command = Command::new("nft");
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn()?;
-        // `nft` reads its whole input before it writes. If it fails early, its message is more useful than the write error.
-        if let Some(mut pipe) = child.stdin.take() {
-            let _ = pipe.write_all(input.as_bytes());
-        }
-        child.wait_with_output()
-    };
-    run().map_err(|error| match error.kind() {
+    program::run("nft", arguments, input).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
             let missing = io::Error::new(io::ErrorKind::NotFound, "program nft not found; install nftables");
             Error::io(doing)(missing)
         }
         _ => Error::io(doing)(error),
     })
-}
-
-fn message(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).trim().to_owned()
 }

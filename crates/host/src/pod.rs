@@ -10,5 +10,5 @@ mod attach;
 mod check;
 
 pub use announce::announce;
-pub use attach::{attach, collect, detach, is_plugged};
+pub use attach::{adopt, attach, collect, detach, is_plugged};
 pub use check::{Difference, check};

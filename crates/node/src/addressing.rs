@@ -78,6 +78,16 @@ impl Own {
         Ok(())
     }
 
+    /// Whether these are the addresses of this Node, apart from the SNAT addresses, which may have been chosen by [`avoid_taken`].
+    pub(crate) fn has(&self, addresses: Families<Address>) -> bool {
+        let same = |ours: Option<Address>, theirs: Option<Address>| match (ours, theirs) {
+            (Some(ours), Some(theirs)) => ours == Address { snat: ours.snat, ..theirs },
+            (None, None) => true,
+            _ => false,
+        };
+        same(self.addresses.v4, addresses.v4) && same(self.addresses.v6, addresses.v6)
+    }
+
     /// The pipeline's model of this Node.
     pub fn model(&self) -> Node {
         Node {
@@ -170,6 +180,16 @@ pub fn reserved(cidr: IpNet) -> Option<(IpAddr, IpAddr)> {
     hosts.next().map(|_| reserved)
 }
 
+/// Replaces SNAT addresses that Pods have: Antrea reserves the gateway's only, and its Pods keep their addresses. The next free
+/// address takes its place; in a full subnet there is none.
+pub fn avoid_taken(addresses: &mut Families<Address>, taken: &BTreeSet<IpAddr>) {
+    for address in [&mut addresses.v4, &mut addresses.v6].into_iter().flatten() {
+        let cidr = address.pod_cidr;
+        let mut free = cidr.hosts().filter(|host| *host != cidr.network() && *host != address.gateway);
+        address.snat = free.find(|host| !taken.contains(host)).unwrap_or(address.snat);
+    }
+}
+
 /// The addresses of a Node that its flows depend on.
 pub fn local_addresses(node: &types::node::Node) -> Result<Families<Address>, InvalidField> {
     let own = node_addresses(node);
@@ -195,4 +215,28 @@ pub fn local_addresses(node: &types::node::Node) -> Result<Families<Address>, In
         return Err(invalid(node, "spec.podCIDR", problem.to_owned()));
     }
     Ok(addresses)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_address_of_a_pod_is_not_the_source_of_service_connections() {
+        let node = json!({"metadata": {"name": "n1"}, "spec": {"podCIDRs": ["10.10.1.0/29", "fd00:1::/64"]},
+            "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}});
+        let default = local_addresses(&serde_json::from_value(node).unwrap()).unwrap();
+        let snat = |taken: &[&str]| {
+            let mut addresses = default;
+            avoid_taken(&mut addresses, &taken.iter().map(|ip| ip.parse().unwrap()).collect());
+            [addresses.v4, addresses.v6].map(|address| address.unwrap().snat.to_string())
+        };
+        assert_eq!(snat(&[]), ["10.10.1.2", "fd00:1::2"]);
+        assert_eq!(snat(&["10.10.1.4"]), ["10.10.1.2", "fd00:1::2"]);
+        assert_eq!(snat(&["10.10.1.2", "10.10.1.3", "fd00:1::2"]), ["10.10.1.4", "fd00:1::3"]);
+        // A full subnet.
+        assert_eq!(snat(&["10.10.1.2", "10.10.1.3", "10.10.1.4", "10.10.1.5", "10.10.1.6"])[0], "10.10.1.2");
+    }
 }

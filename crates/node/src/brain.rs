@@ -445,7 +445,7 @@ impl Brain {
     fn own_problem(&self, node: &Node) -> Option<Problem> {
         match local_addresses(node) {
             Err(problem) => Some(Problem::Field(problem)),
-            Ok(addresses) if addresses != self.own.addresses => {
+            Ok(addresses) if !self.own.has(addresses) => {
                 Some(Problem::Restart(format!("Node {}: addresses have changed", self.own.name)))
             }
             Ok(_) => None,

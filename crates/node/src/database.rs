@@ -2,12 +2,14 @@
 //!
 //! OVSDB is where a Node remembers its Pods: a restarted agent learns them from `external_ids`, with Antrea's keys.
 
+mod adoption;
 mod bridge;
 mod diff;
 mod pod_port;
 mod ports;
 mod transport;
 
+pub use adoption::Adoption;
 pub use bridge::{BridgePorts, BridgeSpec, MAX_CLIENTS, TUNNEL, TunnelPort, UnassignedPort};
 pub use diff::{Change, Reconciled, Subject};
 pub use pod_port::{InvalidPort, PodPort};

@@ -32,7 +32,7 @@ mod services;
 mod tunnels;
 mod underlay;
 
-pub use addressing::{Own, local_addresses, node_addresses, pod_cidrs, reserved, transport_addresses};
+pub use addressing::{Own, avoid_taken, local_addresses, node_addresses, pod_cidrs, reserved, transport_addresses};
 pub use attachments::{AddRequest, AttachmentId, CallId, CniError, CniErrorKind, interface_name};
 pub use brain::{Brain, Problem, Resume};
 pub use crowding::{Excess, Load, Tracked, crowding};

@@ -91,6 +91,8 @@ pub(crate) struct Plan {
     pub(crate) controllers: u16,
     /// Whether agents record their events.
     pub(crate) record: bool,
+    /// Directory of antrea-agent, antrea-cni and antrea-controller.
+    pub(crate) programs: PathBuf,
     /// Image archives that the containerd of every Node imports.
     pub(crate) images: Vec<PathBuf>,
     pub(crate) nodes: Vec<Node>,
@@ -175,6 +177,7 @@ impl Plan {
             services: Services::Antrea,
             controllers,
             record: false,
+            programs: PathBuf::new(),
             images: Vec::new(),
             nodes,
         }

@@ -145,12 +145,12 @@ impl Signals {
 
 /// Copies the programs that Nodes run, and their images, into directories that they see.
 fn install_programs(home: &Home, plan: &Plan) -> Result<()> {
-    let (from, to) = (current_exe()?, home.programs());
+    let to = home.programs();
     fs::create_dir(&to)?;
     let agent = plan.runs_programs().then_some(["antrea-agent", "antrea-cni"]);
     let controller = (plan.controllers > 0).then_some("antrea-controller");
     for name in agent.into_iter().flatten().chain(controller) {
-        let program = from.with_file_name(name);
+        let program = plan.programs.join(name);
         fs::copy(&program, to.join(name)).with_context(|| {
             format!("{} is missing: `cargo build -p {name}`, or use `--network bridge`", program.display())
         })?;

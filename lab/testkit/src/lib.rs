@@ -4,7 +4,7 @@
 //! packets go in and come out as bytes, or inside a [`Netns`] on the userspace datapath, where a [`Host`] is a Pod that
 //! pings and connects. [`ControlPlane`] is a private Kubernetes. [`Process`] and [`Scratch`] are what they are made of;
 //! [`wait`] turns "it should happen soon" into a condition; [`mutate`] is the short version of the fuzzer; [`frames`]
-//! composes packets, and [`hostile`] composes and judges those of an attacker. The unit tests in `workspace_rules` check the crate graph, the manifests, every file, and the language of comments and messages.
+//! composes packets, and [`hostile`] composes and judges those of an attacker; [`recorded`] has what earlier versions wrote. The unit tests in `workspace_rules` check the crate graph, the manifests, every file, and the language of comments and messages.
 //!
 //! *Invariants.* Nothing is shared between two sandboxes, so tests run in parallel. Nothing outlives the process,
 //! even when it is killed: children get a death signal from a thread that never ends, and namespaces have no name. (A
@@ -22,6 +22,7 @@ pub mod mutate;
 pub mod netns;
 pub mod ovs;
 pub mod process;
+pub mod recorded;
 pub mod scratch;
 pub mod wait;
 

@@ -83,6 +83,35 @@ fn a_second_open_vswitch_waits_beside_the_first_and_takes_over() {
     until("ovs-vswitchd answers", TIMEOUT, || probe(other.path()).then_some(())).unwrap();
 }
 
+/// Antrea's Open vSwitch has no lock of ours, and its database beside the sockets.
+#[test]
+fn the_open_vswitch_of_antrea_is_awaited_and_its_database_is_taken_over() {
+    let node = Node::new();
+    let (run, temporary) = (node.run_dir(), Scratch::new().unwrap());
+    std::fs::create_dir_all(&run).unwrap();
+    let database = run.join("conf.db");
+    let schema = "/usr/share/openvswitch/vswitch.ovsschema";
+    testkit::process::run(Command::new("ovsdb-tool").arg("create").arg(&database).arg(schema), None).unwrap();
+    let mut server = node.netns.command("ovsdb-server");
+    server.arg(&database).arg(format!("--remote=punix:{}", run.join("db.sock").display()));
+    server.arg("--unixctl=none").stdout(Stdio::null()).stderr(Stdio::null());
+    let mut antrea = Process::spawn(server).unwrap();
+    let bridge =
+        ["--no-wait", "init", "--", "add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=netdev"];
+    until("the bridge of Antrea", TIMEOUT, || node.vsctl(&bridge)).unwrap();
+
+    let _ours = node.start(temporary.path());
+    let waiting = temporary.path().join("antrea-ovs.waiting");
+    until("ours waits", TIMEOUT, || waiting.exists().then_some(())).unwrap();
+    assert!(node.vsctl(&["--no-wait", "br-exists", "br-int"]).is_some(), "Antrea's works on");
+    antrea.kill().unwrap();
+    until("ovs-vswitchd has the bridge of Antrea", TIMEOUT, || {
+        node.vsctl(&["set", "bridge", "br-int", "external_ids:by=ours"])
+    })
+    .unwrap();
+    assert!(!database.exists(), "it would be taken over again");
+}
+
 #[test]
 fn the_manifests_have_the_image_of_this_version() {
     let image = format!("antrea-rs:v{}", env!("CARGO_PKG_VERSION"));

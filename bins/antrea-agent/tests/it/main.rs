@@ -34,6 +34,8 @@ mod restart;
 #[cfg(test)]
 mod reuse;
 #[cfg(test)]
+mod takeover;
+#[cfg(test)]
 mod tunnels;
 #[cfg(test)]
 mod underlay;

@@ -142,6 +142,11 @@ pub(crate) fn set(name: &str, link: &Link) -> Request {
     Request::new(RTM_SETLINK, 0, &message)
 }
 
+/// Marks a device as the host end of a Pod's veth.
+pub(crate) fn mark_as_pod(name: &str) -> Request {
+    Request::new(RTM_SETLINK, 0, &named(name, [LinkAttribute::Group(POD_GROUP)]))
+}
+
 /// Keeps the kernel from assigning a link-local IPv6 address to the device.
 pub(crate) fn no_own_address(name: &str) -> Request {
     let inet6 = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);

@@ -54,6 +54,16 @@ pub fn detach(host_device: &str) -> Result<(), Error> {
         .map_err(Error::refused(format!("cannot remove the nftables ingress chain {host_device}")))
 }
 
+/// Makes a veth that another program has attached one of ours: marks its host end, and on the userspace datapath hides its packets
+/// from the kernel.
+pub fn adopt(host_device: &str, datapath: Datapath) -> Result<(), Error> {
+    valid_name(host_device)?;
+    let mut netlink = Netlink::route().map_err(Error::refused("cannot open a netlink socket"))?;
+    hide(host_device, datapath)?;
+    let mark = Step::new(link::mark_as_pod(host_device), format!("cannot mark device {host_device}"));
+    send_all(&mut netlink, vec![Step::no_own_address(host_device), mark])
+}
+
 /// Whether the host end of a veth exists. When a Pod's namespace is deleted, both ends disappear.
 pub fn is_plugged(host_device: &str) -> Result<bool, Error> {
     let doing = || format!("cannot look up device {host_device}");
@@ -102,12 +112,18 @@ fn make(netlink: &mut Netlink, pod: &PodLink, netns: &Netns) -> Result<(), Error
 /// Configures the host end.
 fn set_up(netlink: &mut Netlink, pod: &PodLink) -> Result<(), Error> {
     let device = &pod.host_device;
-    if pod.datapath == Datapath::Netdev {
-        let added = Netlink::netfilter().and_then(|mut netfilter| ingress_drop::add(&mut netfilter, device));
-        added.map_err(Error::refused(format!("cannot add the nftables ingress chain {device}")))?;
-    }
+    hide(device, pod.datapath)?;
     let doing = format!("cannot set device {device} up");
     send_all(netlink, vec![Step::no_own_address(device), Step::new(link::up(device), doing)])
+}
+
+/// Hides the packets of a Pod from the kernel, if the userspace datapath reads them.
+fn hide(device: &str, datapath: Datapath) -> Result<(), Error> {
+    if datapath == Datapath::System {
+        return Ok(());
+    }
+    let added = Netlink::netfilter().and_then(|mut netfilter| ingress_drop::add(&mut netfilter, device));
+    added.map_err(Error::refused(format!("cannot add the nftables ingress chain {device}")))
 }
 
 /// A request, its description for errors, and an error that counts as success.

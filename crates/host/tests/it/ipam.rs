@@ -68,6 +68,26 @@ fn an_interface_keeps_its_addresses_and_another_gets_others() {
 }
 
 #[test]
+fn reservations_of_another_directory_are_moved_once() {
+    let scratch = Scratch::new().unwrap();
+    let pool = pool(&scratch);
+    assert_eq!(v4(&pool, "ours"), "10.10.0.2");
+    let theirs = scratch.path().join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    for (address, owner) in [("10.10.0.2", "stale\r\neth0"), ("10.10.0.3", "c3\r\neth0"), ("10.10.0.4", "")] {
+        fs::write(theirs.join(address), owner).unwrap();
+    }
+    assert_eq!(pool.take_over(&theirs).unwrap(), [ip("10.10.0.3")]);
+    assert_eq!(pool.held_by(&owner("c3")).unwrap().len(), 1);
+    assert_eq!(pool.held_by(&owner("ours")).unwrap().len(), 2);
+    assert_eq!(v4(&pool, "next"), "10.10.0.4", "without an owner, it is free");
+    // A released address does not come back.
+    pool.release(&owner("c3")).unwrap();
+    assert!(pool.take_over(&theirs).unwrap().is_empty());
+    assert!(pool.take_over(&scratch.path().join("missing")).unwrap().is_empty());
+}
+
+#[test]
 fn a_full_subnet_is_an_error_that_leaves_nothing_behind() {
     let scratch = Scratch::new().unwrap();
     let v6_first =

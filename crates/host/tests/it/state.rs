@@ -212,6 +212,19 @@ fn a_foreign_route_is_named_and_kept() {
 }
 
 #[test]
+fn a_foreign_route_that_leads_the_same_way_becomes_ours() {
+    let (node, _outside) = node();
+    settle(&node, &desired(), true);
+    // As Antrea adds it, without a mark.
+    let there = node.ip(["route", "show", "10.10.1.0/24"]).unwrap();
+    let same = there.split(" proto").next().unwrap();
+    node.ip(["route", "del", "10.10.1.0/24"]).unwrap();
+    node.ip(["route", "add"].into_iter().chain(same.split_whitespace()).chain(["onlink"])).unwrap();
+    assert_eq!(settle(&node, &desired(), true).1, [""; 0]);
+    assert_eq!(node.ip(["route", "show", "10.10.1.0/24"]).unwrap(), there);
+}
+
+#[test]
 fn errors_name_their_object() {
     let (node, _outside) = node();
     let mut desired = desired();

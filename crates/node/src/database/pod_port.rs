@@ -56,6 +56,11 @@ pub struct InvalidPort {
     pub problem: String,
 }
 
+/// Whether these are the `external_ids` of a Pod.
+pub(super) fn is_of_pod(ids: &BTreeMap<String, String>) -> bool {
+    ids.contains_key(key::CONTAINER)
+}
+
 impl PodPort {
     pub(super) fn external_ids(&self) -> BTreeMap<String, String> {
         let addresses: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();

@@ -12,6 +12,8 @@ mod order;
 #[cfg(test)]
 mod policies;
 #[cfg(test)]
+mod recorded;
+#[cfg(test)]
 mod recording;
 #[cfg(test)]
 mod services;

@@ -1,6 +1,6 @@
 //! Table `Port` of the database.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::table;
 use crate::value::Uuid;
@@ -15,6 +15,8 @@ table! {
         interfaces: BTreeSet<Uuid> = "interfaces",
         /// VLAN of an access port.
         tag: Option<u16> = "tag",
+        /// Keys and values of the program that created it.
+        external_ids: BTreeMap<String, String> = "external_ids",
     }
     status {}
 }

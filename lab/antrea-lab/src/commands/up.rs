@@ -51,13 +51,16 @@ pub(crate) struct Options {
     /// Image archives for containerd, with `--kubelet real`; by default those that `make image` writes
     #[arg(long, value_name = "FILE")]
     image: Vec<PathBuf>,
-    /// Network plugin of the Pods; by default `antrea` if its programs are in the directory of this one, else `bridge`
+    /// Directory of antrea-agent, antrea-cni and antrea-controller; by default that of this program
+    #[arg(long, value_name = "DIRECTORY")]
+    programs: Option<PathBuf>,
+    /// Network plugin of the Pods; by default `antrea` if its programs are there, else `bridge`
     #[arg(long, value_enum)]
     network: Option<Network>,
     /// Implementation of Services: antrea-agent, kube-proxy, or both
     #[arg(long, value_enum, default_value = "antrea")]
     services: Services,
-    /// Number of antrea-controller replicas; by default 1 if the program is in the directory of this one, else 0
+    /// Number of antrea-controller replicas; by default 1 if the program is there, else 0
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_CONTROLLERS)))]
     controllers: Option<u16>,
     /// Record the events of the agents, for `antctl replay`

@@ -9,7 +9,7 @@ mod agent;
 mod containers;
 #[cfg(test)]
 mod demo;
-
+#[cfg(test)]
 mod documentation;
 #[cfg(test)]
 mod endurance;
@@ -47,3 +47,5 @@ mod streams;
 mod traces;
 #[cfg(test)]
 mod tunnels;
+#[cfg(test)]
+mod upgrade;

@@ -2,7 +2,7 @@
 //! documentation.
 
 pub(crate) mod outages;
-mod probes;
+pub(crate) mod probes;
 mod world;
 
 use serde_json::{Value, json};

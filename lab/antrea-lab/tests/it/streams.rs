@@ -29,11 +29,16 @@ pub(crate) struct Stream {
 impl Stream {
     /// Datagrams, each of which is echoed, or lost.
     pub(crate) fn udp(what: &str, from: &Netns, to: &Netns, address: &str) -> Self {
+        Self::udp_every(TICK, what, from, to, address)
+    }
+
+    /// Like [`Stream::udp`], with another interval.
+    pub(crate) fn udp_every(tick: Duration, what: &str, from: &Netns, to: &Netns, address: &str) -> Self {
         let address: SocketAddr = format!("{address}:7").parse().unwrap();
         let server = to.run(|| UdpSocket::bind(address)).unwrap().unwrap();
         let client = from.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
         client.connect(address).unwrap();
-        server.set_read_timeout(Some(TICK)).unwrap();
+        server.set_read_timeout(Some(tick)).unwrap();
         Self::start(format!("{what}, UDP"), move |stop, echoes| {
             let over = Arc::new(AtomicBool::new(false));
             let ended = Arc::clone(&over);
@@ -51,7 +56,7 @@ impl Stream {
                 // An error is a refusal of an earlier datagram, or the time that is over: both are losses, not ends.
                 Ok(client.recv(&mut buffer).ok().map(|_| u64::from_be_bytes(buffer)))
             };
-            let outcome = exchange(stop, echoes, |number| drop(client.send(&number.to_be_bytes())), receive);
+            let outcome = exchange(tick, stop, echoes, |number| drop(client.send(&number.to_be_bytes())), receive);
             over.store(true, Ordering::Relaxed);
             let _ = echo.join();
             outcome
@@ -61,13 +66,18 @@ impl Stream {
     /// One connection, which ends with an error or not at all.
     pub(crate) fn tcp(what: &str, from: &Netns, to: &Netns, address: &str) -> Self {
         let address: SocketAddr = format!("{address}:7").parse().unwrap();
+        Self::tcp_through(what, from, to, address, address)
+    }
+
+    /// One connection to `address` of a Pod through a Service at `frontend`.
+    pub(crate) fn tcp_through(what: &str, from: &Netns, to: &Netns, address: SocketAddr, frontend: SocketAddr) -> Self {
         let listener = to.run(|| TcpListener::bind(address)).unwrap().unwrap();
         std::thread::spawn(move || {
             let (mut peer, _) = listener.accept().unwrap();
             let mut buffer = [0; 8];
             while peer.read_exact(&mut buffer).and_then(|()| peer.write_all(&buffer)).is_ok() {}
         });
-        let mut client = from.run(|| TcpStream::connect(address)).unwrap().unwrap();
+        let mut client = from.run(|| TcpStream::connect(frontend)).unwrap().unwrap();
         client.set_nodelay(true).unwrap();
         Self::start(format!("{what}, TCP"), move |stop, echoes| {
             let mut reader = client.try_clone().map_err(|error| error.to_string())?;
@@ -85,7 +95,7 @@ impl Stream {
                     Err(error) => Err(error.to_string()),
                 }
             };
-            let outcome = exchange(stop, echoes, send, receive);
+            let outcome = exchange(TICK, stop, echoes, send, receive);
             outcome.and(failed.map_or(Ok(()), |error| Err(error.to_string())))
         })
     }
@@ -152,15 +162,17 @@ pub(crate) struct Noticed {
 
 /// Sends a number each tick until `stop` is set, and then waits for the remaining echoes.
 fn exchange(
+    tick: Duration,
     stop: &AtomicBool,
     echoes: &Echoes,
     mut send: impl FnMut(u64),
     mut receive: impl FnMut(Duration) -> Result<Option<u64>, String>,
 ) -> Result<(), String> {
-    let mut waits_until = None;
+    let (mut waits_until, mut next) = (None, Instant::now());
     loop {
         let now = Instant::now();
-        let next = now + TICK;
+        // The kernel rounds timeouts up: without the time of the tick before, each would be late.
+        next = (next + tick).max(now);
         if !stop.load(Ordering::Relaxed) {
             let number = {
                 let mut echoes = echoes.lock().unwrap();

@@ -15,7 +15,8 @@ const IMAGES: (&str, [&str; 2]) = ("image", ["antrea-rs.tar", "lab.tar"]);
 
 /// The plan of a new lab.
 pub(super) fn plan_of(options: &Options) -> Result<Plan> {
-    let network = network(options)?;
+    let programs = programs(options)?;
+    let network = network(options, &programs);
     contradiction(options, network)?;
     let datapath = options.datapath.unwrap_or(if in_kernel() { Datapath::System } else { Datapath::Netdev });
     if datapath == Datapath::System && !Path::new("/sys/module/openvswitch").exists() {
@@ -24,23 +25,29 @@ pub(super) fn plan_of(options: &Options) -> Result<Plan> {
         );
     }
     let Options { lab, nodes, mode, tunnel, kubernetes, kubelet, services, record, .. } = options;
-    let plan = Plan { kubelet: *kubelet, ..Plan::new(&lab.name, *nodes, *mode, *tunnel, *kubernetes, network) };
-    let controllers = controllers(options, &plan)?;
+    let plan = Plan::new(&lab.name, *nodes, *mode, *tunnel, *kubernetes, network);
+    let plan = Plan { kubelet: *kubelet, programs, ..plan };
+    let controllers = controllers(options, &plan);
     let images = if *kubelet == Kubelet::Real { images(options)? } else { Vec::new() };
     Ok(Plan { controllers, datapath, images, services: *services, record: *record, ..plan })
 }
 
-fn network(options: &Options) -> Result<Network> {
-    let programs = || -> Result<bool> {
-        let here = current_exe()?;
-        Ok(["antrea-agent", "antrea-cni"].iter().all(|name| here.with_file_name(name).is_file()))
-    };
+/// The directory of the programs that Nodes run.
+fn programs(options: &Options) -> Result<PathBuf> {
+    match &options.programs {
+        Some(given) => given.canonicalize().with_context(|| format!("--programs {}", given.display())),
+        None => Ok(current_exe()?.parent().context("antrea-lab is in no directory")?.to_owned()),
+    }
+}
+
+fn network(options: &Options, programs: &Path) -> Network {
+    let exist = || ["antrea-agent", "antrea-cni"].iter().all(|name| programs.join(name).is_file());
     match options.network {
-        Some(network) => Ok(network),
-        None if options.kubelet == Kubelet::Real || programs()? => Ok(Network::Antrea),
+        Some(network) => network,
+        None if options.kubelet == Kubelet::Real || exist() => Network::Antrea,
         None => {
-            say("antrea-agent and antrea-cni are not in the directory of antrea-lab: using Debian's bridge plugin");
-            Ok(Network::Bridge)
+            say(format!("antrea-agent and antrea-cni are not in {}: using Debian's bridge plugin", programs.display()));
+            Network::Bridge
         }
     }
 }
@@ -53,6 +60,9 @@ fn contradiction(options: &Options, network: Network) -> Result<()> {
             bail!(
                 "`--datapath` needs `--kubelet lab`: in a cluster, set ovsDatapathType in the ConfigMap antrea-config"
             )
+        }
+        Kubelet::Real if options.programs.is_some() => {
+            bail!("`--programs` needs `--kubelet lab`: with `--kubelet real`, programs are in an image (`--image`)")
         }
         Kubelet::Real if network == Network::Bridge => bail!("`--network bridge` needs `--kubelet lab`"),
         Kubelet::Real if options.record => {
@@ -77,16 +87,17 @@ fn contradiction(options: &Options, network: Network) -> Result<()> {
     }
 }
 
-fn controllers(options: &Options, plan: &Plan) -> Result<u16> {
+fn controllers(options: &Options, plan: &Plan) -> u16 {
     match options.controllers {
-        _ if !plan.runs_programs() => Ok(0),
-        Some(controllers) => Ok(controllers),
-        None if current_exe()?.with_file_name("antrea-controller").is_file() => Ok(plan.controllers),
+        _ if !plan.runs_programs() => 0,
+        Some(controllers) => controllers,
+        None if plan.programs.join("antrea-controller").is_file() => plan.controllers,
         None => {
-            say(
-                "antrea-controller is not in the directory of antrea-lab: policies are not enforced (`cargo build -p antrea-controller`)",
-            );
-            Ok(0)
+            say(format!(
+                "antrea-controller is not in {}: policies are not enforced (`cargo build -p antrea-controller`)",
+                plan.programs.display()
+            ));
+            0
         }
     }
 }

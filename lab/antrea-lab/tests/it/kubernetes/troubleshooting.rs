@@ -14,7 +14,7 @@ const INSTALL_LOG: &str = "-n kube-system logs daemonset/antrea-agent -c install
 const DESCRIBE: &str = "-n kube-system describe pod -l component=antrea-agent";
 const APPLY: &str = "apply -f deploy/kubernetes/";
 
-/// One row.
+/// A mistake, and what it looks like.
 struct Trouble {
     what: &'static str,
     /// Readiness and status in `kubectl get pods`: one of these, as the Pod may alternate.
@@ -92,7 +92,7 @@ pub(super) fn check(lab: &Lab) {
     lab.kubectl(&["apply", "-f", "-"], Some(&without_config.join("\n---\n"))).unwrap();
     table.add(&NO_CONFIG);
 
-    table.restart_agent_with("trafficEncapModee: encap");
+    table.restart_agent_with("trafficEncapMod: encap");
     table.add(&UNKNOWN_KEY);
 
     lab.node("node-1", &["mount", "-t", "tmpfs", "-o", "size=64k", "full", "/opt/cni/bin"]).unwrap();

@@ -36,9 +36,11 @@ pub(crate) struct DeniedSender {
 
 impl DeniedSender {
     pub(crate) fn start(from: &Netns, to: &Netns, address: &str) -> Self {
-        let inside = to.run(|| UdpSocket::bind("0.0.0.0:9")).unwrap().unwrap();
+        // Each sender has a receiver of its own, which sees its packets only.
+        let inside = to.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
+        let port = inside.local_addr().unwrap().port();
         let outside = from.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
-        outside.connect((address, 9)).unwrap();
+        outside.connect((address, port)).unwrap();
         inside.set_read_timeout(Some(PROBE_INTERVAL * 20)).unwrap();
         outside.set_read_timeout(Some(PROBE_INTERVAL)).unwrap();
         let (stop, sent, received) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default(), Arc::default());
@@ -65,11 +67,15 @@ impl DeniedSender {
         self.sent.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn received(&self) -> usize {
+        self.received.load(Ordering::Relaxed)
+    }
+
     /// How often it was sent, and how often that was received.
     pub(crate) fn end(mut self) -> (usize, usize) {
         self.stop.store(true, Ordering::Relaxed);
         self.threads.drain(..).for_each(|thread| thread.join().unwrap());
-        (self.sender(), self.received.load(Ordering::Relaxed))
+        (self.sender(), self.received())
     }
 }
 

@@ -20,14 +20,14 @@ use types::meta::Protocol;
 const PROBE_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// A server that accepts connections and echoes datagrams. Ends with this value.
-pub(super) struct Server {
+pub(crate) struct Server {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
     /// Listens on these ports of all addresses, in a namespace.
-    pub(super) fn start(netns: &Netns, ports: &[u16]) -> Self {
+    pub(crate) fn start(netns: &Netns, ports: &[u16]) -> Self {
         let listen = || {
             let any = |port: &u16| SocketAddr::from(([0u16; 8], *port));
             let tcp: Vec<TcpListener> = ports.iter().map(|port| TcpListener::bind(any(port)).unwrap()).collect();
@@ -70,10 +70,10 @@ impl Drop for Server {
 }
 
 /// Address, protocol and port of a probe.
-pub(super) type Target = (IpAddr, Protocol, u16);
+pub(crate) type Target = (IpAddr, Protocol, u16);
 
 /// The targets that can be reached from a namespace.
-pub(super) fn reached(from: &Netns, targets: &[Target]) -> BTreeSet<Target> {
+pub(crate) fn reached(from: &Netns, targets: &[Target]) -> BTreeSet<Target> {
     let started =
         || -> Vec<(Target, OwnedFd)> { targets.iter().filter_map(|target| Some((*target, begin(target)?))).collect() };
     let mut waiting = from.run(started).unwrap();
