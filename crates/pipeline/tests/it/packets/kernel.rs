@@ -107,7 +107,8 @@ fn real_tcp_stacks_resolve_addresses_use_services_and_obey_policies() {
     let own = a.tcp_listen(("0.0.0.0", TARGET)).unwrap();
     assert_eq!(connect(&a, &own, at(CLUSTER_IP, 81)).2, HAIRPIN);
     drop(server);
-    let server = b.tcp_listen(("::", TARGET)).unwrap();
+    // A process that another test starts may have the closed socket until it executes its program.
+    let server = until("the port is free", TIMEOUT, || b.tcp_listen(("::", TARGET)).ok()).unwrap();
     assert_eq!(connect(&a, &server, at(service6, 80)).2, A.ip6);
 
     // No listener: the ICMP error returns through NAT.
