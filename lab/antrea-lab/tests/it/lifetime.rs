@@ -183,5 +183,7 @@ fn an_invalid_option_is_an_error_with_the_allowed_values() {
     assert!(run(&["up", "--name", "../x"]).contains("lower-case letters, digits and hyphens"));
     assert!(run(&["up", "--nodes", "0"]).contains("1..=200"));
     assert!(run(&["up", "--record", "--network", "bridge"]).contains("it needs `--network antrea`"));
+    let unsafe_mode = run(&["up", "--network", "antrea", "--services", "kube-proxy", "--mode", "noencap"]);
+    assert!(unsafe_mode.contains("needs `--mode encap`"), "{unsafe_mode}");
     assert_eq!(fs::read_dir(scratch.path()).map(Iterator::count).unwrap_or_default(), 0);
 }

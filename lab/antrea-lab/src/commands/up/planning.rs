@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use testkit::ovs::in_kernel;
-use types::network::Datapath;
+use types::network::{Datapath, Mode};
 
 use super::{Options, say};
 use crate::plan::{Kubelet, Kubernetes, Network, Plan, Services};
@@ -54,6 +54,11 @@ fn network(options: &Options, programs: &Path) -> Network {
 
 fn contradiction(options: &Options, network: Network) -> Result<()> {
     let antrea = network == Network::Antrea;
+    if antrea && options.services == Services::KubeProxy && options.mode != Mode::Encap {
+        bail!(
+            "`--services kube-proxy` needs `--mode encap`: in other modes, packets to Services would bypass egress policies"
+        );
+    }
     match options.kubelet {
         Kubelet::Real if options.kubernetes != Kubernetes::Real => bail!("`--kubelet real` needs `--kubernetes real`"),
         Kubelet::Real if options.datapath.is_some() => {
