@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use selector::Selector;
 use smallvec::SmallVec;
-use types::control::{Action, Direction, GroupId, Order, Peers, Policy, PolicyName, Rule, Service};
+use types::control::{Direction, GroupId, Order, Peers, Policy, PolicyName, Rule, Service};
 use types::network_policy::NetworkPolicy;
 use types::{InvalidField, ObjectName};
 
@@ -83,8 +83,7 @@ impl Compiler<'_> {
                 }
             }
         }
-        let ReadRule { direction, index, .. } = read;
-        Rule { direction, index, name: String::new(), action: Action::Allow, applied_to: None, peers, services }
+        Rule::allow(read.direction, read.index, peers, services)
     }
 
     fn address_group(&mut self, selected: &Selected) -> GroupId {
