@@ -120,6 +120,7 @@ mod tests {
     use policy::Event;
     use serde_json::json;
     use testkit::wait::{TIMEOUT, until};
+    use types::ObjectName;
     use types::network_policy::NetworkPolicy;
 
     use super::*;
@@ -128,8 +129,8 @@ mod tests {
     fn pending_warnings_are_bounded_and_the_last_uid_of_a_name_counts() {
         let mut pending = Pending::default();
         let warning = |n: usize, uid: &str| {
-            let policy = ObjectName { namespace: "default".to_owned(), name: format!("policy-{n}") };
-            PolicyWarning { policy, uid: uid.to_owned() }
+            let object = ObjectName { namespace: "default".to_owned(), name: format!("policy-{n}") };
+            PolicyWarning { policy: PolicyName::kubernetes(object), uid: uid.to_owned() }
         };
         for n in 0..MAX_PENDING + 10 {
             pending.add(warning(n, "old"));
