@@ -38,7 +38,7 @@ pub use outboxes::{Subscription, Superseded};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use types::control::{Batch, Group, Policy};
+use types::control::{Batch, Group, Policy, PolicyName};
 use types::meta::Labels;
 use types::network_policy::NetworkPolicy;
 use types::pod::Pod;
@@ -86,7 +86,7 @@ impl Brain {
             Event::NamespaceGone(name) => self.set_namespace(&name, None),
             Event::Policy(policy) => return self.set_policy(*policy),
             Event::PolicyGone(name) => {
-                let audience = self.outboxes.audience();
+                let (audience, name) = (self.outboxes.audience(), PolicyName::kubernetes(name));
                 let unused = self.spans.remove_policy(&self.selections, &name, audience, &mut self.deliveries);
                 self.apply_policy(unused);
             }
@@ -136,12 +136,12 @@ impl Brain {
     }
 
     /// The invalid fields of a policy.
-    pub fn problems(&self, name: &ObjectName) -> &[InvalidField] {
+    pub fn problems(&self, name: &PolicyName) -> &[InvalidField] {
         self.spans.problems(name)
     }
 
     /// A policy, and the Nodes that have to enforce it.
-    pub fn policy(&self, name: &ObjectName) -> Option<(Arc<Policy>, Vec<Arc<str>>)> {
+    pub fn policy(&self, name: &PolicyName) -> Option<(Arc<Policy>, Vec<Arc<str>>)> {
         self.spans.policy(name).map(|(policy, nodes)| (policy.clone(), self.nodes.sorted(nodes)))
     }
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
-use types::control::{Batch, Report};
-use types::{InvalidField, ObjectName};
+use types::InvalidField;
+use types::control::{Batch, PolicyName, Report};
 
 use crate::brain::{Brain, Event, Subscription, Superseded};
 use crate::status::Reports;
@@ -39,7 +39,7 @@ pub enum ControllerEffect {
     Log(InvalidField),
     /// A policy has invalid fields: record an Event about it.
     #[expect(missing_docs, reason = "the names say it")]
-    Warn { policy: ObjectName, uid: String },
+    Warn { policy: PolicyName, uid: String },
 }
 
 /// The brain of the controller program.
@@ -92,9 +92,11 @@ impl Controller {
 
     fn cluster(&mut self, event: Event) {
         let policy = match &event {
-            Event::Policy(policy) => Some((policy.metadata.object_name(), policy.metadata.uid.clone())),
+            Event::Policy(policy) => {
+                Some((PolicyName::kubernetes(policy.metadata.object_name()), policy.metadata.uid.clone()))
+            }
             Event::PolicyGone(name) => {
-                self.reports.forget(name);
+                self.reports.forget(&PolicyName::kubernetes(name.clone()));
                 None
             }
             _ => None,
@@ -127,6 +129,7 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
+    use types::ObjectName;
     use types::meta::Metadata;
     use types::network_policy::NetworkPolicy;
     use types::pod::Pod;
@@ -182,7 +185,8 @@ mod tests {
     #[test]
     fn reports_are_kept_while_their_policy_exists() {
         let mut controller = controller();
-        let policy = ObjectName { namespace: "default".into(), name: "deny".into() };
+        let object = ObjectName { namespace: "default".into(), name: "deny".into() };
+        let policy = PolicyName::kubernetes(object.clone());
         let report = Report { policy: policy.clone(), uid: "uid-deny".into(), generation: 1, problem: None };
         let unknown = Report { uid: "another".into(), ..report.clone() };
         let reported = |reports| ControllerEvent::Reported { node: "n1".into(), reports };
@@ -190,7 +194,7 @@ mod tests {
         assert!(controller.reports().of(&policy).is_empty());
         controller.step(reported(vec![report]));
         assert_eq!(controller.reports().of(&policy)["n1"].generation, 1);
-        controller.step(ControllerEvent::Cluster(Event::PolicyGone(policy.clone())));
+        controller.step(ControllerEvent::Cluster(Event::PolicyGone(object)));
         assert!(controller.reports().of(&policy).is_empty());
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use types::ObjectName;
 use types::control::{
-    Batch, Change, Group, GroupChange, GroupId, Member, Patch, PodChange, Policy, PolicyChange, Seen,
+    Batch, Change, Group, GroupChange, GroupId, Member, Order, Patch, PodChange, Policy, PolicyChange, PolicyName, Seen,
 };
 use types::meta::Labels;
 use types::network_policy::NetworkPolicy;
@@ -75,20 +75,23 @@ pub fn presume(replica: &Replica, pod: Waiting, policies: &[NetworkPolicy]) -> B
             };
             let is_same =
                 |held: &&Arc<Policy>| held.uid == policy.metadata.uid && held.generation == policy.metadata.generation;
+            let of = PolicyName::kubernetes(of);
             match replica.policies().get(&of).filter(|held| is_certain && is_same(held)) {
                 Some(held) => joined.extend(held.applied_to.iter().copied()),
                 None => {
                     let group = group_id::of_pod(name);
                     joined.insert(group);
                     // No policy of Kubernetes has such a name, so the version that other Pods have stays theirs.
-                    let stand_in = ObjectName { namespace: of.namespace, name: format!("{}/{}", of.name, name.name) };
+                    let ObjectName { namespace, name: policy_name } = of.object;
+                    let object = ObjectName { namespace, name: format!("{policy_name}/{}", name.name) };
+                    let stand_in = PolicyName::kubernetes(object);
                     alone.insert(stand_in.clone());
                     let stand_in = Policy {
                         name: stand_in,
                         uid: policy.metadata.uid.clone(),
                         generation: policy.metadata.generation,
+                        order: Order::Kubernetes(reading.isolates),
                         applied_to: vec![group],
-                        isolates: reading.isolates,
                         rules: Vec::new(),
                     };
                     changes.push(Change::Policy(PolicyChange::Set(Arc::new(stand_in))));
@@ -108,7 +111,7 @@ fn leave<'a>(
     replica: &'a Replica,
     pod: &'a ObjectName,
     joined: &'a BTreeSet<GroupId>,
-    alone: &'a BTreeSet<ObjectName>,
+    alone: &'a BTreeSet<PolicyName>,
 ) -> impl Iterator<Item = Change> + 'a {
     let stays = |id: &GroupId| joined.contains(id);
     let groups = replica.applied_to().iter().filter(move |(id, members)| members.contains_key(pod) && !stays(id));
@@ -116,8 +119,9 @@ fn leave<'a>(
         let patch = Patch { id: *id, added: Vec::new(), removed: vec![pod.clone()] };
         Change::AppliedTo(GroupChange::Patch(Arc::new(patch)))
     });
-    let its = move |policy: &&ObjectName| {
-        policy.namespace == pod.namespace && policy.name.rsplit_once('/').is_some_and(|(_, of)| of == pod.name)
+    let its = move |policy: &&PolicyName| {
+        let ObjectName { namespace, name } = &policy.object;
+        *namespace == pod.namespace && name.rsplit_once('/').is_some_and(|(_, of)| of == pod.name)
     };
     let policies = replica.policies().keys().filter(its).filter(|policy| !alone.contains(*policy));
     groups.chain(policies.map(|policy| Change::Policy(PolicyChange::Delete(Arc::new(policy.clone())))))

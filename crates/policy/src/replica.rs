@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use types::ObjectName;
 use types::control::{
-    Batch, Change, Direction, Group, GroupChange, GroupId, Member, PodChange, Policy, PolicyChange, Rule, Seen, Service,
+    Action, Batch, Change, Direction, Group, GroupChange, GroupId, Member, Order, PodChange, Policy, PolicyChange,
+    PolicyName, Rule, Seen, Service,
 };
 
 use crate::resolve::{PolicyRule, Unresolved};
@@ -18,7 +19,7 @@ pub type Groups = BTreeMap<GroupId, BTreeMap<ObjectName, Arc<Member>>>;
 pub struct Replica {
     applied_to: Groups,
     addresses: Groups,
-    policies: BTreeMap<ObjectName, Arc<Policy>>,
+    policies: BTreeMap<PolicyName, Arc<Policy>>,
     /// A batch could not be applied.
     lost: bool,
     seen: BTreeMap<ObjectName, String>,
@@ -45,12 +46,13 @@ pub enum OutOfStep {
 /// What a Node has to enforce.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Enforced {
-    /// The connections that are allowed.
+    /// The rules of all policies, resolved.
     pub rules: BTreeSet<PolicyRule>,
     /// Isolated Pods: connections that no rule allows are dropped.
     pub isolated: BTreeSet<(Direction, ObjectName)>,
-    /// Missing groups, with the policies that refer to them. Rules with missing groups allow nothing.
-    pub missing: BTreeSet<(ObjectName, GroupId)>,
+    /// Missing groups, with the policies that refer to them. Rules with missing groups allow nothing: those that allow are left
+    /// out, the others drop connections to and from all peers.
+    pub missing: BTreeSet<(PolicyName, GroupId)>,
 }
 
 impl Replica {
@@ -101,8 +103,8 @@ impl Replica {
         &self.addresses
     }
 
-    /// Policies by namespace and name.
-    pub fn policies(&self) -> &BTreeMap<ObjectName, Arc<Policy>> {
+    /// Policies by name.
+    pub fn policies(&self) -> &BTreeMap<PolicyName, Arc<Policy>> {
         &self.policies
     }
 
@@ -139,26 +141,34 @@ impl Replica {
     /// What the Node has to enforce for one policy.
     pub fn enforced_by(&self, policy: &Policy) -> Enforced {
         let mut enforced = Enforced::default();
-        let applied_to: BTreeMap<&ObjectName, &Member> = policy
-            .applied_to
-            .iter()
-            .filter_map(|id| self.applied_to.get(id))
-            .flat_map(|members| members.iter().map(|(name, member)| (name, &**member)))
-            .collect();
-        let lacking = policy.applied_to.iter().filter(|id| !self.applied_to.contains_key(id));
-        enforced.missing.extend(lacking.map(|id| (policy.name.clone(), *id)));
-        for direction in policy.isolates.directions() {
-            enforced.isolated.extend(applied_to.keys().map(|pod| (direction, (*pod).clone())));
+        let pods = self.pods(&policy.applied_to);
+        // A Node without Pods in a group of a tiered policy does not get the group.
+        if matches!(policy.order, Order::Kubernetes(_)) {
+            let lacking = policy.applied_to.iter().filter(|id| !self.applied_to.contains_key(id));
+            enforced.missing.extend(lacking.map(|id| (policy.name.clone(), *id)));
         }
-        let applied_to: Vec<&Member> = applied_to.into_values().collect();
+        for direction in policy.isolates().directions() {
+            enforced.isolated.extend(pods.iter().map(|member| (direction, member.pod.clone())));
+        }
         for rule in &policy.rules {
+            let own = rule.applied_to.as_ref().map(|ids| self.pods(ids));
+            let pods = own.as_ref().unwrap_or(&pods);
             let missing: Vec<GroupId> = rule.groups().filter(|id| !self.addresses.contains_key(id)).collect();
             if missing.is_empty() {
-                enforced.rules.extend(self.resolve(policy, rule, &applied_to));
+                enforced.rules.extend(self.resolve(policy, rule, pods));
+            } else if !rule.action.is_allow() {
+                enforced.rules.extend(self.resolve(policy, &drop_all(rule), pods));
             }
             enforced.missing.extend(missing.into_iter().map(|id| (policy.name.clone(), id)));
         }
         enforced
+    }
+
+    /// The Pods of this Node in any of the AppliedToGroups, sorted by name.
+    fn pods(&self, ids: &[GroupId]) -> Vec<&Member> {
+        let members = ids.iter().filter_map(|id| self.applied_to.get(id)).flatten();
+        let pods: BTreeMap<&ObjectName, &Member> = members.map(|(name, member)| (name, &**member)).collect();
+        pods.into_values().collect()
     }
 
     fn resolve<'a>(&'a self, policy: &'a Policy, rule: &'a Rule, applied_to: &'a [&'a Member]) -> Vec<PolicyRule> {
@@ -166,9 +176,9 @@ impl Replica {
             let members = peers.groups.iter().flat_map(|id| self.members(*id)).collect();
             (&peers.blocks[..], members)
         });
-        let (direction, index) = (rule.direction, rule.index);
+        let Rule { direction, index, action, .. } = *rule;
         let services = rule.services.as_deref();
-        Unresolved { policy: &policy.name, direction, index, applied_to, peers, services }.resolve(|service| {
+        Unresolved { policy: &policy.name, direction, index, action, applied_to, peers, services }.resolve(|service| {
             match service {
                 Service::Named { known_by: Some(id), .. } => self.members(*id).collect(),
                 Service::Named { known_by: None, .. } | Service::Ports(_) => Vec::new(),
@@ -179,6 +189,11 @@ impl Replica {
     fn members(&self, id: GroupId) -> impl Iterator<Item = &Member> {
         self.addresses.get(&id).into_iter().flat_map(|members| members.values().map(|member| &**member))
     }
+}
+
+/// A rule with missing groups fails closed: it drops everything, as it is not known what it matches.
+fn drop_all(rule: &Rule) -> Rule {
+    Rule { action: Action::Drop, peers: None, services: None, ..rule.clone() }
 }
 
 fn apply(groups: &mut Groups, what: &'static str, change: &GroupChange) -> Result<(), OutOfStep> {

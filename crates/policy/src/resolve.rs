@@ -3,33 +3,36 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::ObjectName;
-use types::control::{Direction, IpBlock, Member, Ports, Service};
+use types::control::{Action, Direction, IpBlock, Member, PolicyName, Ports, Service};
 use types::meta::Protocol;
 
 /// A resolved rule. A rule with named ports becomes several of these, if Pods give the name different numbers.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PolicyRule {
-    /// The name of the policy.
-    pub policy: ObjectName,
+    /// The policy object.
+    pub policy: PolicyName,
     /// The direction of the connections.
     pub direction: Direction,
     /// The index of the rule among those of its policy and direction.
     pub index: u32,
+    /// What happens to connections that the rule matches.
+    pub action: Action,
     /// The Pods that the rule applies to.
     pub applied_to: BTreeSet<ObjectName>,
-    /// `None` allows all peers.
+    /// `None` means all peers.
     pub peers: Option<BTreeSet<IpBlock>>,
-    /// `None` allows all ports of all protocols.
+    /// `None` means all ports of all protocols.
     pub ports: Option<BTreeSet<Ports>>,
 }
 
 /// A rule with the members of its groups.
 pub(crate) struct Unresolved<'a> {
-    pub(crate) policy: &'a ObjectName,
+    pub(crate) policy: &'a PolicyName,
     pub(crate) direction: Direction,
     pub(crate) index: u32,
+    pub(crate) action: Action,
     pub(crate) applied_to: &'a [&'a Member],
-    /// `None` allows all peers.
+    /// `None` means all peers.
     pub(crate) peers: Option<(&'a [IpBlock], Vec<&'a Member>)>,
     pub(crate) services: Option<&'a [Service]>,
 }
@@ -80,8 +83,8 @@ impl<'a> Unresolved<'a> {
         peers: Option<BTreeSet<IpBlock>>,
         ports: Option<BTreeSet<Ports>>,
     ) -> PolicyRule {
-        let (policy, direction, index) = (self.policy.clone(), self.direction, self.index);
-        PolicyRule { policy, direction, index, applied_to, peers, ports }
+        let Unresolved { direction, index, action, .. } = *self;
+        PolicyRule { policy: self.policy.clone(), direction, index, action, applied_to, peers, ports }
     }
 
     fn all_peers(&self) -> Option<BTreeSet<IpBlock>> {

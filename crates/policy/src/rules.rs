@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use types::control::{Direction, Member};
+use types::control::{Action, Direction, Member, PolicyName};
 use types::{InvalidField, ObjectName};
 
 use crate::cluster::Cluster;
@@ -30,12 +30,14 @@ pub fn compute(cluster: &Cluster) -> Computed {
         for direction in reading.isolates.directions() {
             computed.isolated.extend(applied_to.iter().map(|member| (direction, member.pod.clone())));
         }
+        let policy = PolicyName::kubernetes(name.clone());
         for rule in &reading.rules {
             let members = |peers: &[Selected]| peers.iter().flat_map(|peer| selected(cluster, name, peer)).collect();
             let unresolved = Unresolved {
-                policy: name,
+                policy: &policy,
                 direction: rule.direction,
                 index: rule.index,
+                action: Action::Allow,
                 applied_to: &applied_to,
                 peers: rule.peers.as_ref().map(|peers| (&peers.blocks[..], members(&peers.selected))),
                 services: rule.services.as_deref(),

@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use types::ObjectName;
-use types::control::{Policy, Report};
+use types::control::{Policy, PolicyName, Report};
 
 use crate::brain::Brain;
 
@@ -29,7 +28,7 @@ pub type StatusByNode = BTreeMap<String, NodeStatus>;
 /// The reports of the agents that are or were connected to this replica.
 #[derive(Debug, Default)]
 pub struct Reports {
-    policies: HashMap<ObjectName, StatusByNode>,
+    policies: HashMap<PolicyName, StatusByNode>,
     connected: BTreeSet<String>,
 }
 
@@ -76,17 +75,17 @@ impl Reports {
     }
 
     /// Drops the reports for a deleted policy.
-    pub(crate) fn forget(&mut self, policy: &ObjectName) {
+    pub(crate) fn forget(&mut self, policy: &PolicyName) {
         self.policies.remove(policy);
     }
 
     /// The reports for a policy.
-    pub fn of(&self, policy: &ObjectName) -> StatusByNode {
+    pub fn of(&self, policy: &PolicyName) -> StatusByNode {
         self.policies.get(policy).cloned().unwrap_or_default()
     }
 
     /// The reports for all policies.
-    pub fn all(&self) -> impl Iterator<Item = (&ObjectName, &StatusByNode)> {
+    pub fn all(&self) -> impl Iterator<Item = (&PolicyName, &StatusByNode)> {
         self.policies.iter()
     }
 
@@ -149,8 +148,9 @@ mod tests {
 
     fn policy() -> Policy {
         let isolates = types::control::Isolation::default();
-        let (name, uid) = (ObjectName::default(), "u".to_owned());
-        Policy { name, uid, generation: 2, applied_to: vec![], isolates, rules: vec![] }
+        let (name, uid) = (PolicyName::default(), "u".to_owned());
+        let order = types::control::Order::Kubernetes(isolates);
+        Policy { name, uid, generation: 2, order, applied_to: vec![], rules: vec![] }
     }
 
     #[test]

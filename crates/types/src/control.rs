@@ -3,12 +3,17 @@
 //! A Node stores AppliedToGroups with its own Pods, AddressGroups with the Pods of all Nodes, the policies that apply to its Pods, and
 //! which of its Pods the controller has processed. It receives them in batches, and applies a batch when it is complete. Within a
 //! batch, groups are set before the policies that refer to them, and deleted after. The first batch is a snapshot, which replaces
-//! the whole state. This lets a Node fail closed: a policy isolates the Pods of its AppliedToGroups, and a rule allows nothing until
-//! the Node has every group that the rule refers to.
+//! the whole state. This lets a Node fail closed: a Kubernetes policy isolates the Pods of its AppliedToGroups, and a rule allows
+//! nothing until the Node has every group that the rule refers to; until then, a rule of a tiered policy that does not allow
+//! drops the connections to and from all peers.
 
 mod group_id;
+mod policy_name;
+mod rank;
 
 pub use group_id::{GroupId, InvalidGroupId};
+pub use policy_name::{PolicyKind, PolicyName};
+pub use rank::{Action, Order, Priority, Rank};
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -125,21 +130,30 @@ pub enum Service {
     },
 }
 
-/// A rule of a policy; rules allow connections.
+/// A rule of a policy.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Rule {
-    /// The direction of the allowed connections.
+    /// The direction of the connections.
     pub direction: Direction,
     /// The index of the rule among those of its policy and direction.
     pub index: u32,
-    /// `None` allows all peers.
+    /// The name in a tiered policy; rules of Kubernetes policies have none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Rules of Kubernetes policies only allow.
+    #[serde(default, skip_serializing_if = "Action::is_allow")]
+    pub action: Action,
+    /// The AppliedToGroups of this rule; `None` means those of the policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied_to: Option<Vec<GroupId>>,
+    /// `None` means all peers.
     pub peers: Option<Peers>,
-    /// `None` allows all ports of all protocols.
+    /// `None` means all ports of all protocols.
     pub services: Option<Vec<Service>>,
 }
 
 impl Rule {
-    /// The AddressGroups that the rule refers to; it allows nothing until the Node has all of them.
+    /// The AddressGroups that the rule refers to.
     pub fn groups(&self) -> impl Iterator<Item = GroupId> + '_ {
         let known_by = self.services.iter().flatten().filter_map(|service| match service {
             Service::Named { known_by, .. } => *known_by,
@@ -169,18 +183,29 @@ impl Isolation {
 /// A policy with groups instead of selectors.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct Policy {
-    /// Namespace and name of the NetworkPolicy.
-    pub name: ObjectName,
-    /// The uid of the NetworkPolicy.
+    /// Kind, namespace and name of the policy object.
+    pub name: PolicyName,
+    /// The uid of the policy object.
     pub uid: String,
-    /// The generation of the NetworkPolicy; Nodes report the one that they enforce.
+    /// The generation of the policy object; Nodes report the one that they enforce.
     pub generation: i64,
-    /// The AppliedToGroups: the Pods that the policy applies to.
+    /// When the rules are evaluated.
+    #[serde(flatten)]
+    pub order: Order,
+    /// The AppliedToGroups: the Pods that the policy applies to. If rules have their own, the groups of all rules.
     pub applied_to: Vec<GroupId>,
-    /// The directions in which these Pods are isolated.
-    pub isolates: Isolation,
-    /// The connections that are allowed.
+    /// In order of evaluation, within each direction.
     pub rules: Vec<Rule>,
+}
+
+impl Policy {
+    /// The directions in which the policy isolates its Pods.
+    pub fn isolates(&self) -> Isolation {
+        match self.order {
+            Order::Kubernetes(isolates) => isolates,
+            Order::Tiered(_) => Isolation::default(),
+        }
+    }
 }
 
 /// A change of a group on a Node.
@@ -200,7 +225,7 @@ pub enum PolicyChange {
     /// Adds or replaces the policy.
     Set(Arc<Policy>),
     /// The policy was deleted, or no longer applies to Pods of the Node.
-    Delete(Arc<ObjectName>),
+    Delete(Arc<PolicyName>),
 }
 
 /// Acknowledges a Pod of the Node: the batches up to here contain all policies and groups for it.
@@ -244,11 +269,11 @@ pub struct Batch {
 /// A report of a Node: its switch enforces a generation of a policy, or why not.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
 pub struct Report {
-    /// Namespace and name of the NetworkPolicy.
-    pub policy: ObjectName,
-    /// The uid of the NetworkPolicy.
+    /// The policy object.
+    pub policy: PolicyName,
+    /// The uid of the policy object.
     pub uid: String,
-    /// Generation of the NetworkPolicy that the report is about.
+    /// Generation of the policy object that the report is about.
     pub generation: i64,
     /// Why the policy is not enforced; `None` if it is.
     pub problem: Option<String>,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use types::ObjectName;
 use types::control::{
-    Change, Direction, Group, GroupChange, GroupId, IpBlock, Isolation, Member, NamedPort, Patch, Peers, PodChange,
-    Policy, PolicyChange, Ports, Report, Rule, Seen, Service,
+    Action, Change, Direction, Group, GroupChange, GroupId, IpBlock, Isolation, Member, NamedPort, Order, Patch, Peers,
+    PodChange, Policy, PolicyChange, PolicyKind, PolicyName, Ports, Priority, Rank, Report, Rule, Seen, Service,
 };
 use types::meta::Protocol;
 
@@ -30,7 +30,7 @@ impl Invalid {
 
 /// The known changes, in order.
 pub(super) fn changes(changes: Vec<wire::Change>) -> impl Iterator<Item = Result<Change, Invalid>> {
-    changes.into_iter().filter_map(|change| change.kind).map(change)
+    changes.into_iter().filter_map(|change| change.kind).filter_map(|kind| change(kind).transpose())
 }
 
 /// A reported problem is truncated to this length: the controller stores one per policy and Node.
@@ -39,15 +39,17 @@ const MAX_PROBLEM_CHARS: usize = 1000;
 /// The reports of an agent.
 pub(super) fn reports(reports: wire::Reports) -> Result<Vec<Report>, Invalid> {
     let report = |it: wire::Report| {
-        let policy = required_name("report.policy", it.policy)?;
+        let kind = policy_kind(it.kind()).unwrap_or(PolicyKind::Kubernetes);
+        let policy = PolicyName { kind, object: required_name("report.policy", it.policy)? };
         let problem = it.problem.map(|problem| problem.chars().take(MAX_PROBLEM_CHARS).collect());
         Ok(Report { policy, uid: it.uid, generation: it.generation, problem })
     };
     reports.reports.into_iter().map(report).collect()
 }
 
-fn change(kind: Kind) -> Result<Change, Invalid> {
-    Ok(match kind {
+/// A change; `None` if it is about a policy of unknown kind.
+fn change(kind: Kind) -> Result<Option<Change>, Invalid> {
+    Ok(Some(match kind {
         Kind::SetAppliedTo(group) => Change::AppliedTo(set(group)?),
         Kind::PatchAppliedTo(it) => Change::AppliedTo(patch(it)?),
         Kind::DeleteAppliedTo(id) => Change::AppliedTo(GroupChange::Delete(group_id(&id)?)),
@@ -55,13 +57,21 @@ fn change(kind: Kind) -> Result<Change, Invalid> {
         Kind::PatchAddress(it) => Change::Address(patch(it)?),
         Kind::DeleteAddress(id) => Change::Address(GroupChange::Delete(group_id(&id)?)),
         Kind::SetPolicy(it) => Change::Policy(PolicyChange::Set(Arc::new(policy(it)?))),
-        Kind::DeletePolicy(it) => Change::Policy(PolicyChange::Delete(Arc::new(name(it)))),
+        Kind::DeletePolicy(it) => Change::Policy(PolicyChange::Delete(Arc::new(PolicyName::kubernetes(name(it))))),
+        Kind::SetTieredPolicy(it) => match tiered_policy(it)? {
+            Some(policy) => Change::Policy(PolicyChange::Set(Arc::new(policy))),
+            None => return Ok(None),
+        },
+        Kind::DeleteTieredPolicy(it) => match policy_name(it)? {
+            Some(name) => Change::Policy(PolicyChange::Delete(Arc::new(name))),
+            None => return Ok(None),
+        },
         Kind::PodSeen(it) => {
             let seen = Seen { pod: required_name("pod_seen.pod", it.pod)?, uid: it.uid };
             Change::Pod(PodChange::Seen(Arc::new(seen)))
         }
         Kind::PodGone(it) => Change::Pod(PodChange::Gone(Arc::new(name(it)))),
-    })
+    }))
 }
 
 fn set(group: wire::Group) -> Result<GroupChange, Invalid> {
@@ -123,40 +133,127 @@ fn protocol(protocol: wire::Protocol) -> Option<Protocol> {
 fn policy(policy: wire::Policy) -> Result<Policy, Invalid> {
     let rules = policy.rules.into_iter().filter_map(|it| rule(it).transpose()).collect::<Result<_, _>>()?;
     Ok(Policy {
-        name: required_name("policy.name", policy.name)?,
+        name: PolicyName::kubernetes(required_name("policy.name", policy.name)?),
         uid: policy.uid,
         generation: policy.generation,
-        applied_to: policy.applied_to.iter().map(|id| group_id(id)).collect::<Result<_, _>>()?,
-        isolates: Isolation { ingress: policy.isolates_ingress, egress: policy.isolates_egress },
+        order: Order::Kubernetes(Isolation { ingress: policy.isolates_ingress, egress: policy.isolates_egress }),
+        applied_to: groups(&policy.applied_to)?,
         rules,
     })
 }
 
 /// A rule; `None` if its direction is unknown.
 fn rule(rule: wire::Rule) -> Result<Option<Rule>, Invalid> {
-    let direction = match rule.direction() {
-        wire::Direction::Unspecified => return Ok(None),
-        wire::Direction::Ingress => Direction::Ingress,
-        wire::Direction::Egress => Direction::Egress,
-    };
-    let services = rule.services.map(|it| it.services.into_iter().filter_map(|it| service(it).transpose()).collect());
-    let peers = rule.peers.map(peers).transpose()?;
-    Ok(Some(Rule { direction, index: rule.index, peers, services: services.transpose()? }))
+    let Some(direction) = direction(rule.direction()) else { return Ok(None) };
+    Ok(Some(Rule {
+        direction,
+        index: rule.index,
+        name: String::new(),
+        action: Action::Allow,
+        applied_to: None,
+        peers: rule.peers.map(peers).transpose()?.map(|known| known.values),
+        services: rule.services.map(services).transpose()?.map(|known| known.values),
+    }))
 }
 
-fn peers(peers: wire::Peers) -> Result<Peers, Invalid> {
-    let mut known = Peers::default();
-    for kind in peers.peers.into_iter().filter_map(|peer| peer.kind) {
-        match kind {
-            wire::peer::Kind::Group(id) => known.groups.push(group_id(&id)?),
-            wire::peer::Kind::Block(it) => {
+/// A policy; `None` if its kind is unknown.
+fn tiered_policy(policy: wire::TieredPolicy) -> Result<Option<Policy>, Invalid> {
+    let name = policy.name.ok_or_else(|| Invalid::new("tiered_policy.name", "is missing"))?;
+    let Some(name) = policy_name(name)? else { return Ok(None) };
+    let tier = policy.tier.try_into().map_err(|_| Invalid::new("tiered_policy.tier", "is more than 255"))?;
+    let priority =
+        Priority::try_from(policy.priority).map_err(|error| Invalid::new("tiered_policy.priority", error))?;
+    let rules = policy.rules.into_iter().filter_map(|it| tiered_rule(it).transpose()).collect::<Result<_, _>>()?;
+    Ok(Some(Policy {
+        name,
+        uid: policy.uid,
+        generation: policy.generation,
+        order: Order::Tiered(Rank { tier, priority }),
+        applied_to: groups(&policy.applied_to)?,
+        rules,
+    }))
+}
+
+/// A rule; `None` if its direction is unknown.
+fn tiered_rule(rule: wire::TieredRule) -> Result<Option<Rule>, Invalid> {
+    let Some(direction) = direction(rule.direction()) else { return Ok(None) };
+    let action = match rule.action() {
+        wire::Action::Allow => Action::Allow,
+        wire::Action::Drop | wire::Action::Unspecified => Action::Drop,
+        wire::Action::Reject => Action::Reject,
+        wire::Action::Pass => Action::Pass,
+    };
+    Ok(Some(Rule {
+        direction,
+        index: rule.index,
+        name: rule.name,
+        action,
+        applied_to: rule.applied_to.map(|it| groups(&it.groups)).transpose()?,
+        peers: rule.peers.map(peers).transpose()?.and_then(|known| known.for_action(action)),
+        services: rule.services.map(services).transpose()?.and_then(|known| known.for_action(action)),
+    }))
+}
+
+/// The name of a tiered policy; `None` if its kind is unknown.
+fn policy_name(it: wire::PolicyName) -> Result<Option<PolicyName>, Invalid> {
+    let Some(kind) = policy_kind(it.kind()) else { return Ok(None) };
+    Ok(Some(PolicyName { kind, object: required_name("policy_name.name", it.name)? }))
+}
+
+fn policy_kind(kind: wire::PolicyKind) -> Option<PolicyKind> {
+    match kind {
+        wire::PolicyKind::Unspecified => None,
+        wire::PolicyKind::Antrea => Some(PolicyKind::Antrea),
+        wire::PolicyKind::AntreaCluster => Some(PolicyKind::AntreaCluster),
+    }
+}
+
+fn direction(direction: wire::Direction) -> Option<Direction> {
+    match direction {
+        wire::Direction::Unspecified => None,
+        wire::Direction::Ingress => Some(Direction::Ingress),
+        wire::Direction::Egress => Some(Direction::Egress),
+    }
+}
+
+fn groups(ids: &[Vec<u8>]) -> Result<Vec<GroupId>, Invalid> {
+    ids.iter().map(|id| group_id(id)).collect()
+}
+
+/// The known ones of peers or services.
+struct Known<T> {
+    values: T,
+    are_all: bool,
+}
+
+impl<T> Known<T> {
+    /// What a rule with this action matches, so that it allows less than intended if some are unknown: `None` is all.
+    fn for_action(self, action: Action) -> Option<T> {
+        (self.are_all || action.is_allow()).then_some(self.values)
+    }
+}
+
+fn peers(peers: wire::Peers) -> Result<Known<Peers>, Invalid> {
+    let mut known = Known { values: Peers::default(), are_all: true };
+    for peer in peers.peers {
+        match peer.kind {
+            Some(wire::peer::Kind::Group(id)) => known.values.groups.push(group_id(&id)?),
+            Some(wire::peer::Kind::Block(it)) => {
                 let cidr = it.cidr.ok_or_else(|| Invalid::new("block.cidr", "is missing"))?;
                 let except = it.except.iter().map(net).collect::<Result<_, _>>()?;
-                known.blocks.push(IpBlock { cidr: net(&cidr)?, except });
+                known.values.blocks.push(IpBlock { cidr: net(&cidr)?, except });
             }
+            None => known.are_all = false,
         }
     }
     Ok(known)
+}
+
+fn services(services: wire::Services) -> Result<Known<Vec<Service>>, Invalid> {
+    let count = services.services.len();
+    let values: Vec<Service> =
+        services.services.into_iter().filter_map(|it| service(it).transpose()).collect::<Result<_, _>>()?;
+    Ok(Known { are_all: values.len() == count, values })
 }
 
 fn net(net: &wire::Net) -> Result<IpNet, Invalid> {

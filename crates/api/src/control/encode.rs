@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use types::ObjectName;
 use types::control::{
-    Change, Direction, Group, GroupChange, IpBlock, Member, NamedPort, Patch, PodChange, Policy, PolicyChange, Ports,
-    Report, Rule, Service,
+    Action, Change, Direction, Group, GroupChange, GroupId, IpBlock, Isolation, Member, NamedPort, Order, Patch, Peers,
+    PodChange, Policy, PolicyChange, PolicyKind, PolicyName, Ports, Rank, Report, Rule, Service,
 };
 use types::meta::Protocol;
 
@@ -20,8 +20,14 @@ pub(super) fn change(change: &Change) -> wire::Change {
         Change::Address(GroupChange::Set(group)) => Kind::SetAddress(set(group)),
         Change::Address(GroupChange::Patch(it)) => Kind::PatchAddress(patch(it)),
         Change::Address(GroupChange::Delete(id)) => Kind::DeleteAddress(id.0.to_vec()),
-        Change::Policy(PolicyChange::Set(it)) => Kind::SetPolicy(policy(it)),
-        Change::Policy(PolicyChange::Delete(it)) => Kind::DeletePolicy(name(it)),
+        Change::Policy(PolicyChange::Set(it)) => match it.order {
+            Order::Kubernetes(isolates) => Kind::SetPolicy(policy(it, isolates)),
+            Order::Tiered(rank) => Kind::SetTieredPolicy(tiered_policy(it, rank)),
+        },
+        Change::Policy(PolicyChange::Delete(it)) => match it.kind {
+            PolicyKind::Kubernetes => Kind::DeletePolicy(name(&it.object)),
+            PolicyKind::Antrea | PolicyKind::AntreaCluster => Kind::DeleteTieredPolicy(policy_name(it)),
+        },
         Change::Pod(PodChange::Seen(seen)) => {
             Kind::PodSeen(wire::Seen { pod: Some(name(&seen.pod)), uid: seen.uid.clone() })
         }
@@ -32,10 +38,11 @@ pub(super) fn change(change: &Change) -> wire::Change {
 
 pub(super) fn report(report: &Report) -> wire::Report {
     wire::Report {
-        policy: Some(name(&report.policy)),
+        policy: Some(name(&report.policy.object)),
         uid: report.uid.clone(),
         generation: report.generation,
         problem: report.problem.clone(),
+        kind: policy_kind(report.policy.kind).into(),
     }
 }
 
@@ -83,31 +90,88 @@ fn protocol(protocol: Protocol) -> wire::Protocol {
     }
 }
 
-fn policy(policy: &Policy) -> wire::Policy {
+fn policy(policy: &Policy, isolates: Isolation) -> wire::Policy {
     wire::Policy {
-        name: Some(name(&policy.name)),
+        name: Some(name(&policy.name.object)),
         uid: policy.uid.clone(),
         generation: policy.generation,
-        applied_to: policy.applied_to.iter().map(|id| id.0.to_vec()).collect(),
-        isolates_ingress: policy.isolates.ingress,
-        isolates_egress: policy.isolates.egress,
+        applied_to: groups(&policy.applied_to),
+        isolates_ingress: isolates.ingress,
+        isolates_egress: isolates.egress,
         rules: policy.rules.iter().map(rule).collect(),
     }
 }
 
 fn rule(rule: &Rule) -> wire::Rule {
-    let direction = match rule.direction {
+    wire::Rule {
+        direction: direction(rule.direction).into(),
+        index: rule.index,
+        peers: rule.peers.as_ref().map(peers),
+        services: rule.services.as_deref().map(services),
+    }
+}
+
+fn tiered_policy(policy: &Policy, rank: Rank) -> wire::TieredPolicy {
+    wire::TieredPolicy {
+        name: Some(policy_name(&policy.name)),
+        uid: policy.uid.clone(),
+        generation: policy.generation,
+        tier: rank.tier.into(),
+        priority: rank.priority.value(),
+        applied_to: groups(&policy.applied_to),
+        rules: policy.rules.iter().map(tiered_rule).collect(),
+    }
+}
+
+fn tiered_rule(rule: &Rule) -> wire::TieredRule {
+    let action = match rule.action {
+        Action::Allow => wire::Action::Allow,
+        Action::Drop => wire::Action::Drop,
+        Action::Reject => wire::Action::Reject,
+        Action::Pass => wire::Action::Pass,
+    };
+    wire::TieredRule {
+        direction: direction(rule.direction).into(),
+        index: rule.index,
+        name: rule.name.clone(),
+        action: action.into(),
+        applied_to: rule.applied_to.as_deref().map(|ids| wire::AppliedTo { groups: groups(ids) }),
+        peers: rule.peers.as_ref().map(peers),
+        services: rule.services.as_deref().map(services),
+    }
+}
+
+fn policy_name(it: &PolicyName) -> wire::PolicyName {
+    wire::PolicyName { kind: policy_kind(it.kind).into(), name: Some(name(&it.object)) }
+}
+
+fn policy_kind(kind: PolicyKind) -> wire::PolicyKind {
+    match kind {
+        PolicyKind::Kubernetes => wire::PolicyKind::Unspecified,
+        PolicyKind::Antrea => wire::PolicyKind::Antrea,
+        PolicyKind::AntreaCluster => wire::PolicyKind::AntreaCluster,
+    }
+}
+
+fn direction(direction: Direction) -> wire::Direction {
+    match direction {
         Direction::Ingress => wire::Direction::Ingress,
         Direction::Egress => wire::Direction::Egress,
-    };
-    let peers = rule.peers.as_ref().map(|peers| {
-        let groups = peers.groups.iter().map(|id| wire::peer::Kind::Group(id.0.to_vec()));
-        let blocks = peers.blocks.iter().map(|it| wire::peer::Kind::Block(block(it)));
-        wire::Peers { peers: groups.chain(blocks).map(|kind| wire::Peer { kind: Some(kind) }).collect() }
-    });
-    let services = rule.services.as_ref();
-    let services = services.map(|services| wire::Services { services: services.iter().map(service).collect() });
-    wire::Rule { direction: direction.into(), index: rule.index, peers, services }
+    }
+}
+
+fn groups(ids: &[GroupId]) -> Vec<Vec<u8>> {
+    ids.iter().map(|id| id.0.to_vec()).collect()
+}
+
+fn peers(peers: &Peers) -> wire::Peers {
+    let groups = peers.groups.iter().map(|id| wire::peer::Kind::Group(id.0.to_vec()));
+    let blocks = peers.blocks.iter().map(|it| wire::peer::Kind::Block(block(it)));
+    wire::Peers { peers: groups.chain(blocks).map(|kind| wire::Peer { kind: Some(kind) }).collect() }
+}
+
+fn services(services: &[Service]) -> wire::Services {
+    wire::Services { services: services.iter().map(service).collect() }
 }
 
 fn block(block: &IpBlock) -> wire::Block {

@@ -35,6 +35,8 @@ pub struct Report {
     pub generation: i64,
     #[prost(string, optional, tag = "4")]
     pub problem: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(enumeration = "PolicyKind", tag = "5")]
+    pub kind: i32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Part {
@@ -47,7 +49,7 @@ pub struct Part {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Change {
-    #[prost(oneof = "change::Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "change::Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     pub kind: ::core::option::Option<change::Kind>,
 }
 /// Nested message and enum types in `Change`.
@@ -74,6 +76,10 @@ pub mod change {
         PodSeen(super::Seen),
         #[prost(message, tag = "10")]
         PodGone(super::Name),
+        #[prost(message, tag = "11")]
+        SetTieredPolicy(super::TieredPolicy),
+        #[prost(message, tag = "12")]
+        DeleteTieredPolicy(super::PolicyName),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -133,6 +139,52 @@ pub struct Policy {
     pub isolates_egress: bool,
     #[prost(message, repeated, tag = "7")]
     pub rules: ::prost::alloc::vec::Vec<Rule>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PolicyName {
+    #[prost(enumeration = "PolicyKind", tag = "1")]
+    pub kind: i32,
+    #[prost(message, optional, tag = "2")]
+    pub name: ::core::option::Option<Name>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TieredPolicy {
+    #[prost(message, optional, tag = "1")]
+    pub name: ::core::option::Option<PolicyName>,
+    #[prost(string, tag = "2")]
+    pub uid: ::prost::alloc::string::String,
+    #[prost(int64, tag = "3")]
+    pub generation: i64,
+    #[prost(uint32, tag = "4")]
+    pub tier: u32,
+    #[prost(double, tag = "5")]
+    pub priority: f64,
+    #[prost(bytes = "vec", repeated, tag = "6")]
+    pub applied_to: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    #[prost(message, repeated, tag = "7")]
+    pub rules: ::prost::alloc::vec::Vec<TieredRule>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TieredRule {
+    #[prost(enumeration = "Direction", tag = "1")]
+    pub direction: i32,
+    #[prost(uint32, tag = "2")]
+    pub index: u32,
+    #[prost(string, tag = "3")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(enumeration = "Action", tag = "4")]
+    pub action: i32,
+    #[prost(message, optional, tag = "5")]
+    pub applied_to: ::core::option::Option<AppliedTo>,
+    #[prost(message, optional, tag = "6")]
+    pub peers: ::core::option::Option<Peers>,
+    #[prost(message, optional, tag = "7")]
+    pub services: ::core::option::Option<Services>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AppliedTo {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub groups: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Rule {
@@ -254,6 +306,70 @@ impl Protocol {
             "PROTOCOL_TCP" => Some(Self::Tcp),
             "PROTOCOL_UDP" => Some(Self::Udp),
             "PROTOCOL_SCTP" => Some(Self::Sctp),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum PolicyKind {
+    Unspecified = 0,
+    Antrea = 1,
+    AntreaCluster = 2,
+}
+impl PolicyKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "POLICY_KIND_UNSPECIFIED",
+            Self::Antrea => "POLICY_KIND_ANTREA",
+            Self::AntreaCluster => "POLICY_KIND_ANTREA_CLUSTER",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "POLICY_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "POLICY_KIND_ANTREA" => Some(Self::Antrea),
+            "POLICY_KIND_ANTREA_CLUSTER" => Some(Self::AntreaCluster),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Action {
+    Unspecified = 0,
+    Allow = 1,
+    Drop = 2,
+    Reject = 3,
+    Pass = 4,
+}
+impl Action {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "ACTION_UNSPECIFIED",
+            Self::Allow => "ACTION_ALLOW",
+            Self::Drop => "ACTION_DROP",
+            Self::Reject => "ACTION_REJECT",
+            Self::Pass => "ACTION_PASS",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ACTION_UNSPECIFIED" => Some(Self::Unspecified),
+            "ACTION_ALLOW" => Some(Self::Allow),
+            "ACTION_DROP" => Some(Self::Drop),
+            "ACTION_REJECT" => Some(Self::Reject),
+            "ACTION_PASS" => Some(Self::Pass),
             _ => None,
         }
     }

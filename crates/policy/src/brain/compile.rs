@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use selector::Selector;
 use smallvec::SmallVec;
-use types::control::{Direction, GroupId, Peers, Policy, Rule, Service};
+use types::control::{Action, Direction, GroupId, Order, Peers, Policy, PolicyName, Rule, Service};
 use types::network_policy::NetworkPolicy;
 use types::{InvalidField, ObjectName};
 
@@ -49,11 +49,11 @@ pub(super) fn compile(selections: &mut Selections, mut written: NetworkPolicy) -
     let rules = reading.rules.into_iter().map(|rule| compiler.rule(rule)).collect();
     let uses = compiler.uses;
     let policy = Policy {
-        name,
+        name: PolicyName::kubernetes(name),
         uid: written.metadata.uid,
         generation: written.metadata.generation,
+        order: Order::Kubernetes(reading.isolates),
         applied_to: vec![selections.group_id(applied_to)],
-        isolates: reading.isolates,
         rules,
     };
     CompiledPolicy { policy: Arc::new(policy), uses, problems: reading.problems }
@@ -83,7 +83,8 @@ impl Compiler<'_> {
                 }
             }
         }
-        Rule { direction: read.direction, index: read.index, peers, services }
+        let ReadRule { direction, index, .. } = read;
+        Rule { direction, index, name: String::new(), action: Action::Allow, applied_to: None, peers, services }
     }
 
     fn address_group(&mut self, selected: &Selected) -> GroupId {

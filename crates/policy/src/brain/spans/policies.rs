@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use selector::Slab;
-use types::control::{Change, GroupChange, PolicyChange};
+use types::control::{Change, GroupChange, PolicyChange, PolicyKind, PolicyName};
 use types::{InvalidField, ObjectName};
 
 use super::super::compile::{CompiledPolicy, Uses};
@@ -25,7 +25,8 @@ pub(super) struct Policies {
     names: Names<PolicyId>,
 }
 
-static NO_NAME: ObjectName = ObjectName { namespace: String::new(), name: String::new() };
+static NO_NAME: PolicyName =
+    PolicyName { kind: PolicyKind::Kubernetes, object: ObjectName { namespace: String::new(), name: String::new() } };
 
 impl Policies {
     /// The change that sets a policy.
@@ -35,7 +36,7 @@ impl Policies {
         Change::Policy(policy.map_or_else(deleted, PolicyChange::Set))
     }
 
-    pub(super) fn name(&self, id: PolicyId) -> &ObjectName {
+    pub(super) fn name(&self, id: PolicyId) -> &PolicyName {
         self.entries[id].as_ref().map_or(&NO_NAME, |entry| &entry.policy.name)
     }
 
@@ -47,11 +48,11 @@ impl Policies {
         self.entries.places().filter_map(|(_, entry)| entry.as_ref())
     }
 
-    pub(super) fn get(&self, name: &ObjectName) -> Option<&CompiledPolicy> {
+    pub(super) fn get(&self, name: &PolicyName) -> Option<&CompiledPolicy> {
         self.entries[self.find(name)?].as_ref()
     }
 
-    fn find(&self, name: &ObjectName) -> Option<PolicyId> {
+    fn find(&self, name: &PolicyName) -> Option<PolicyId> {
         self.names.find(self.names.hash(name), name, |id| self.name(id))
     }
 }
@@ -87,7 +88,7 @@ impl Spans {
     pub(in crate::brain) fn remove_policy(
         &mut self,
         selections: &Selections,
-        name: &ObjectName,
+        name: &PolicyName,
         audience: &Audience,
         deliveries: &mut Deliveries,
     ) -> Option<Uses> {
@@ -98,7 +99,7 @@ impl Spans {
     }
 
     /// The invalid fields of a policy.
-    pub(in crate::brain) fn problems(&self, name: &ObjectName) -> &[InvalidField] {
+    pub(in crate::brain) fn problems(&self, name: &PolicyName) -> &[InvalidField] {
         self.policies.get(name).map_or(&[], |entry| &entry.problems)
     }
 

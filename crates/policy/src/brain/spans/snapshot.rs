@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use types::ObjectName;
-use types::control::{Change, Group, GroupChange, Member, Policy};
+use types::control::{Change, Group, GroupChange, Member, Policy, PolicyName};
 
 use super::super::nodes::NodeId;
 use super::super::selections::{SelectionId, Selections};
@@ -36,7 +35,7 @@ impl Spans {
     }
 
     /// A policy and its span.
-    pub(in crate::brain) fn policy(&self, name: &ObjectName) -> Option<(&Arc<Policy>, impl Iterator<Item = NodeId>)> {
+    pub(in crate::brain) fn policy(&self, name: &PolicyName) -> Option<(&Arc<Policy>, impl Iterator<Item = NodeId>)> {
         let entry = self.policies.get(name)?;
         Some((&entry.policy, self.nodes_of(entry.uses.applied_to)))
     }

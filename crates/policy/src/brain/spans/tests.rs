@@ -2,7 +2,7 @@ use types::network_policy::NetworkPolicy;
 
 use super::super::compile::{Uses, compile};
 use super::super::nodes::NodeNames;
-use super::super::tests::objects::{name, pod, policy, selecting, show};
+use super::super::tests::objects::{name, pod, policy, policy_name, selecting, show};
 use super::*;
 use crate::endpoint::Endpoint;
 
@@ -50,7 +50,7 @@ impl Stage {
     }
 
     fn span(&self, text: &str) -> Vec<Arc<str>> {
-        self.nodes.sorted(self.spans.policy(&name(text)).unwrap().1)
+        self.nodes.sorted(self.spans.policy(&policy_name(text)).unwrap().1)
     }
 }
 
@@ -95,7 +95,7 @@ fn a_changed_policy_gives_back_its_old_selections_and_an_unchanged_one_the_new_o
     let mut stage = Stage::new();
     stage.pod("x/web-1", "n1");
     stage.policy(policy("x/p"));
-    let first = stage.spans.policies.get(&name("x/p")).unwrap().uses.clone();
+    let first = stage.spans.policies.get(&policy_name("x/p")).unwrap().uses.clone();
     assert_eq!(stage.policy(policy("x/p")), (vec![], Some(first.clone())));
     let mut changed = policy("x/p");
     changed.spec.ingress[0].from[0].pod_selector = Some(selecting("web"));
@@ -103,7 +103,7 @@ fn a_changed_policy_gives_back_its_old_selections_and_an_unchanged_one_the_new_o
     assert_eq!(deliveries, ["n1: address = web-1", "n1: policy p = 0", "n1: address gone"]);
     assert_eq!(unused, Some(first));
     let mut deliveries = Deliveries::default();
-    stage.spans.remove_policy(&stage.selections, &name("x/p"), &stage.audience, &mut deliveries);
+    stage.spans.remove_policy(&stage.selections, &policy_name("x/p"), &stage.audience, &mut deliveries);
     assert_eq!(stage.show(&deliveries), ["n1: policy p gone", "n1: address gone", "n1: applied-to gone"]);
     assert_eq!(stage.spans.counts(), (0, 0, 0));
 }

@@ -6,7 +6,7 @@ use types::meta::LabelSelector;
 use types::network_policy::{NetworkPolicy, PolicyPort};
 use types::pod::Pod;
 
-use super::objects::{name, pod, policy, selecting, show};
+use super::objects::{name, pod, policy, policy_name, selecting, show};
 use crate::brain::{Brain, Event, Kind, Subscription, Superseded};
 use crate::{Direction, Replica};
 
@@ -92,7 +92,7 @@ fn a_policy_is_set_after_its_new_groups_and_before_its_old_ones_are_deleted() {
     changed.spec.ingress[0].from[0].pod_selector = Some(selecting("web"));
     add(&mut brain, changed);
     assert_eq!(lines(&took(&mut brain, &n1)), ["address = web-1", "policy p = 2", "address gone"]);
-    assert_eq!(brain.policy(&name("x/p")).unwrap().1, ["n1".into()]);
+    assert_eq!(brain.policy(&policy_name("x/p")).unwrap().1, ["n1".into()]);
 }
 
 #[test]
@@ -245,15 +245,15 @@ fn invalid_fields_are_reported_and_allow_nothing_and_other_policies_apply() {
         vec![PolicyPort { port: Some(types::meta::IntOrString::Int(70000)), ..PolicyPort::default() }];
     let problems = add(&mut brain, bad);
     assert_eq!(problems[0].field, "spec.ingress[0].ports[0].port");
-    assert_eq!(brain.problems(&name("x/bad")), problems);
+    assert_eq!(brain.problems(&policy_name("x/bad")), problems);
     let n1 = brain.subscribe("n1");
     let mut replica = Replica::default();
     replica.apply(&took(&mut brain, &n1)).unwrap();
     let enforced = replica.enforced();
     assert_eq!(enforced.isolated, [(Direction::Ingress, name("x/web-1"))].into());
-    assert_eq!(enforced.rules.iter().map(|rule| rule.policy.name.as_str()).collect::<Vec<_>>(), ["p"]);
+    assert_eq!(enforced.rules.iter().map(|rule| rule.policy.object.name.as_str()).collect::<Vec<_>>(), ["p"]);
     assert_eq!(add(&mut brain, policy("x/bad")), []);
-    assert_eq!(brain.problems(&name("x/bad")), []);
+    assert_eq!(brain.problems(&policy_name("x/bad")), []);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Objects for the tests of the brain and of its stages, and changes as text.
 
 use types::ObjectName;
-use types::control::{Change, GroupChange, PodChange, PolicyChange};
+use types::control::{Change, GroupChange, PodChange, PolicyChange, PolicyName};
 use types::meta::LabelSelector;
 use types::network_policy::{IngressRule, NetworkPolicy, PolicyPeer};
 use types::pod::{Pod, PodIp};
@@ -9,6 +9,11 @@ use types::pod::{Pod, PodIp};
 pub(crate) fn name(text: &str) -> ObjectName {
     let (namespace, name) = text.split_once('/').unwrap();
     ObjectName { namespace: namespace.to_owned(), name: name.to_owned() }
+}
+
+/// The name of a Kubernetes policy.
+pub(crate) fn policy_name(text: &str) -> PolicyName {
+    PolicyName::kubernetes(name(text))
 }
 
 pub(crate) fn selecting(app: &str) -> LabelSelector {
@@ -56,8 +61,10 @@ pub(crate) fn show(change: &Change) -> String {
     match change {
         Change::AppliedTo(change) => group("applied-to", change),
         Change::Address(change) => group("address", change),
-        Change::Policy(PolicyChange::Set(policy)) => format!("policy {} = {}", policy.name.name, policy.generation),
-        Change::Policy(PolicyChange::Delete(name)) => format!("policy {} gone", name.name),
+        Change::Policy(PolicyChange::Set(policy)) => {
+            format!("policy {} = {}", policy.name.object.name, policy.generation)
+        }
+        Change::Policy(PolicyChange::Delete(name)) => format!("policy {} gone", name.object.name),
         Change::Pod(PodChange::Seen(seen)) => format!("seen {} {}", seen.pod.name, seen.uid),
         Change::Pod(PodChange::Gone(name)) => format!("gone {}", name.name),
     }

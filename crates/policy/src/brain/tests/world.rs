@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::sample::select;
-use types::control::{Direction, Group, GroupId, IpBlock, Policy, Ports};
+use types::control::{Direction, Group, GroupId, IpBlock, Policy, PolicyName, Ports};
 use types::meta::{IntOrString, LabelRequirement, LabelSelector, Protocol, UnknownFields, WrittenProtocol};
 use types::network_policy::{EgressRule, IngressRule, NetworkPolicy, PolicyPeer, PolicyPort};
 use types::node::Namespace;
@@ -171,7 +171,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Groups by id and policies by name, with the Nodes that need them.
-pub(super) type Listing = (Listed<GroupId, Group>, Listed<GroupId, Group>, Listed<ObjectName, Arc<Policy>>);
+pub(super) type Listing = (Listed<GroupId, Group>, Listed<GroupId, Group>, Listed<PolicyName, Arc<Policy>>);
 pub(super) type Listed<K, V> = BTreeMap<K, (V, Vec<Arc<str>>)>;
 
 pub(super) fn listing(brain: &Brain) -> Listing {
@@ -283,7 +283,8 @@ impl World {
         cluster.policies = self.policies.clone();
         let reference = compute(&cluster);
 
-        let problems: Vec<&InvalidField> = self.policies.keys().flat_map(|name| self.brain.problems(name)).collect();
+        let names = self.policies.keys().cloned().map(PolicyName::kubernetes);
+        let problems: Vec<&InvalidField> = names.flat_map(|name| self.brain.problems(&name)).collect();
         equal("problems", &problems, &reference.errors.iter().collect())?;
 
         let (mut rules, mut isolated) = (BTreeMap::<RuleKey, BTreeSet<ObjectName>>::new(), BTreeSet::new());
@@ -329,7 +330,7 @@ impl World {
 }
 
 /// A rule without the Pods that it applies to.
-type RuleKey = (ObjectName, Direction, u32, Option<BTreeSet<IpBlock>>, Option<BTreeSet<Ports>>);
+type RuleKey = (PolicyName, Direction, u32, Option<BTreeSet<IpBlock>>, Option<BTreeSet<Ports>>);
 
 fn snapshot(brain: &mut Brain, node: &str) -> Result<Replica, String> {
     let subscription = brain.subscribe(node);
