@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use types::antrea;
 use types::meta::Labels;
 use types::network_policy::NetworkPolicy;
 use types::pod::Pod;
@@ -18,6 +19,12 @@ pub struct Cluster {
     pub pods: BTreeMap<ObjectName, Endpoint>,
     /// NetworkPolicies by namespace and name.
     pub policies: BTreeMap<ObjectName, NetworkPolicy>,
+    /// Tiers by their names.
+    pub tiers: BTreeMap<String, antrea::Tier>,
+    /// Antrea policies by namespace and name; ClusterNetworkPolicies have no namespace.
+    pub antrea_policies: BTreeMap<ObjectName, antrea::Policy>,
+    /// Groups by namespace and name; ClusterGroups have no namespace.
+    pub groups: BTreeMap<ObjectName, antrea::Group>,
 }
 
 impl Cluster {

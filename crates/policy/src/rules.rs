@@ -1,5 +1,7 @@
 //! The reference implementation: computes all rules from scratch.
 
+mod antrea;
+
 use std::collections::BTreeSet;
 
 use types::control::{Action, Direction, Member, PolicyName};
@@ -12,7 +14,7 @@ use crate::resolve::{PolicyRule, Unresolved};
 /// The result of all policies.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Computed {
-    /// The connections that are allowed.
+    /// The rules with their Pods and addresses.
     pub rules: BTreeSet<PolicyRule>,
     /// Isolated Pods: connections that no rule allows are dropped.
     pub isolated: BTreeSet<(Direction, ObjectName)>,
@@ -45,9 +47,11 @@ pub fn compute(cluster: &Cluster) -> Computed {
             computed.rules.extend(unresolved.resolve(|_| selected(cluster, name, &Selected::everyone())));
         }
     }
+    antrea::compute(cluster, &mut computed);
     computed
 }
 
+/// The selected Pods; `policy` is the object with the selector.
 fn selected<'a>(cluster: &'a Cluster, policy: &ObjectName, selected: &Selected) -> Vec<&'a Member> {
     let in_scope = |namespace: &String| match &selected.scope {
         Scope::Own => *namespace == policy.namespace,

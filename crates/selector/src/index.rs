@@ -87,6 +87,11 @@ impl Index {
         id
     }
 
+    /// The labels of a set.
+    pub fn labels(&self, id: LabelsId) -> &Labels {
+        &self.sets[id].value
+    }
+
     /// Counts one user less of a label set, and removes it with the last.
     pub fn release_labels(&mut self, id: LabelsId) {
         self.sets[id].users -= 1;

@@ -102,6 +102,18 @@ impl Selector {
         Self { requirements: vec![Requirement { key, test: Test::Exists }] }
     }
 
+    /// Selects those of the selected objects that also have these labels.
+    #[must_use]
+    pub fn with_labels(&self, labels: &Labels) -> Self {
+        let required =
+            |(key, value): (&String, &String)| Requirement { key: key.clone(), test: Test::In(vec![value.clone()]) };
+        let mut requirements: Vec<Requirement> =
+            self.requirements.iter().cloned().chain(labels.iter().map(required)).collect();
+        requirements.sort();
+        requirements.dedup();
+        Self { requirements }
+    }
+
     /// Whether an object with these labels is selected.
     pub fn selects(&self, labels: &Labels) -> bool {
         self.requirements.iter().all(|requirement| {
@@ -219,6 +231,15 @@ mod tests {
     fn one_value_by_label_or_by_expression_is_the_same() {
         let by_label = LabelSelector { match_labels: labels(&[("app", "web")]), ..LabelSelector::default() };
         assert_eq!(Selector::new(&by_label).unwrap(), Selector::new(&expression("app", "In", &["web"])).unwrap());
+    }
+
+    #[test]
+    fn labels_that_are_required_in_addition_are_as_if_written() {
+        let both = expression("tier", "Exists", &[]);
+        let written = LabelSelector { match_labels: labels(&[("app", "web")]), ..both.clone() };
+        let added = Selector::new(&both).unwrap().with_labels(&labels(&[("app", "web")]));
+        assert_eq!(added, Selector::new(&written).unwrap());
+        assert_eq!(added.with_labels(&labels(&[("app", "web")])), added);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //!
 //! *Not here.* How objects affect each other (crates `selector`, `policy`, `proxy`).
 
+pub mod antrea;
 pub mod backoff;
 pub mod config_map;
 pub mod control;

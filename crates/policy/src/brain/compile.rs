@@ -3,7 +3,7 @@
 use std::mem::take;
 use std::sync::Arc;
 
-use selector::Selector;
+use selector::{IdSet, Selector};
 use smallvec::SmallVec;
 use types::control::{Direction, GroupId, Order, Peers, Policy, PolicyName, Rule, Service};
 use types::network_policy::NetworkPolicy;
@@ -22,18 +22,32 @@ pub(super) struct CompiledPolicy {
 }
 
 /// The selections of a policy.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Uses {
-    pub(super) applied_to: SelectionId,
+    /// The AppliedToGroups, sorted and without duplicates.
+    pub(super) applied_to: SmallVec<[SelectionId; 1]>,
     /// The AddressGroups that its rules name, without duplicates.
     pub(super) addresses: SmallVec<[SelectionId; 2]>,
+    /// The AddressGroups that an AppliedToGroup needs; `None` if each needs all.
+    pub(super) links: Option<Box<[(SelectionId, SelectionId)]>>,
 }
 
 impl Uses {
+    /// AppliedToGroups, with each AddressGroup that they need.
+    pub(super) fn links(&self) -> impl Iterator<Item = (SelectionId, SelectionId)> {
+        let every = self.links.is_none().then(|| {
+            let pairs = |applied_to: &SelectionId| {
+                let applied_to = *applied_to;
+                self.addresses.iter().map(move |address| (applied_to, *address))
+            };
+            self.applied_to.iter().flat_map(pairs)
+        });
+        every.into_iter().flatten().chain(self.links.iter().flatten().copied())
+    }
+
     pub(super) fn release(&self, selections: &mut Selections) {
-        selections.release(self.applied_to);
-        for address in &self.addresses {
-            selections.release(*address);
+        for selection in self.applied_to.iter().chain(&self.addresses) {
+            selections.release(*selection);
         }
     }
 }
@@ -44,10 +58,9 @@ pub(super) fn compile(selections: &mut Selections, mut written: NetworkPolicy) -
     let name = ObjectName { namespace: take(&mut metadata.namespace), name: take(&mut metadata.name) };
     let reading = Reading::new(&name, &written);
     let applied_to = selections.acquire(&name.namespace, &reading.applied_to);
-    let uses = Uses { applied_to, addresses: SmallVec::new() };
-    let mut compiler = Compiler { selections, own: &name.namespace, uses };
-    let rules = reading.rules.into_iter().map(|rule| compiler.rule(rule)).collect();
-    let uses = compiler.uses;
+    let mut compiler = Compiler::new(selections);
+    let rules = reading.rules.into_iter().map(|rule| compiler.rule(&name.namespace, rule)).collect();
+    let uses = Uses { applied_to: [applied_to].into(), addresses: compiler.addresses, links: None };
     let policy = Policy {
         name: PolicyName::kubernetes(name),
         uid: written.metadata.uid,
@@ -59,18 +72,27 @@ pub(super) fn compile(selections: &mut Selections, mut written: NetworkPolicy) -
     CompiledPolicy { policy: Arc::new(policy), uses, problems: reading.problems }
 }
 
-struct Compiler<'a> {
-    selections: &'a mut Selections,
-    /// The namespace of the policy.
-    own: &'a str,
-    uses: Uses,
+/// Acquires the AddressGroups of a policy, each once.
+pub(super) struct Compiler<'a> {
+    pub(super) selections: &'a mut Selections,
+    pub(super) addresses: SmallVec<[SelectionId; 2]>,
+    /// The same, to find them.
+    acquired: IdSet<SelectionId>,
+    /// The AddressGroups of the last rule.
+    pub(super) used: SmallVec<[SelectionId; 2]>,
 }
 
-impl Compiler<'_> {
-    fn rule(&mut self, read: ReadRule) -> Rule {
+impl<'a> Compiler<'a> {
+    pub(super) fn new(selections: &'a mut Selections) -> Self {
+        Self { selections, addresses: SmallVec::new(), acquired: IdSet::default(), used: SmallVec::new() }
+    }
+
+    /// A rule that allows; `own` is the namespace of selectors without namespaces.
+    pub(super) fn rule(&mut self, own: &str, read: ReadRule) -> Rule {
+        self.used.clear();
         let has_blocks = read.peers.as_ref().is_none_or(|peers| !peers.blocks.is_empty());
         let peers = read.peers.map(|peers| Peers {
-            groups: peers.selected.iter().map(|selected| self.address_group(selected)).collect(),
+            groups: peers.selected.iter().map(|selected| self.address_group(own, selected)).collect(),
             blocks: peers.blocks,
         });
         let mut services = read.services;
@@ -79,20 +101,21 @@ impl Compiler<'_> {
             for service in services.iter_mut().flatten() {
                 if let Service::Named { protocol, name, known_by } = service {
                     let pods = Selector::having(port_key(*protocol, name));
-                    *known_by = Some(self.address_group(&Selected { pods, ..Selected::everyone() }));
+                    *known_by = Some(self.address_group(own, &Selected { pods, ..Selected::everyone() }));
                 }
             }
         }
         Rule::allow(read.direction, read.index, peers, services)
     }
 
-    fn address_group(&mut self, selected: &Selected) -> GroupId {
-        let selection = self.selections.acquire(self.own, selected);
-        if self.uses.addresses.contains(&selection) {
-            self.selections.release(selection);
+    fn address_group(&mut self, own: &str, selected: &Selected) -> GroupId {
+        let selection = self.selections.acquire(own, selected);
+        if self.acquired.insert(selection) {
+            self.addresses.push(selection);
         } else {
-            self.uses.addresses.push(selection);
+            self.selections.release(selection);
         }
+        self.used.push(selection);
         self.selections.group_id(selection)
     }
 }

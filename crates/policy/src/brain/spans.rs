@@ -1,7 +1,7 @@
 //! Stage 2: which Node needs which groups and policies.
 //!
-//! An AppliedToGroup is needed on the Nodes of its Pods, a policy on the Nodes of its AppliedToGroup, and an AddressGroup on the
-//! Nodes of the policies that use it.
+//! An AppliedToGroup is needed on the Nodes of its Pods, a policy on the Nodes of its AppliedToGroups, and an AddressGroup on the
+//! Nodes of the AppliedToGroups of rules that use it.
 //!
 //! Owns policies, AppliedToGroups and AddressGroups. The inputs are a [`PodDelta`], a [`MembershipDelta`](super::selections::MembershipDelta)
 //! or a [`CompiledPolicy`](super::compile::CompiledPolicy); the output are [`Deliveries`] for Nodes in the [`Audience`].
@@ -177,22 +177,36 @@ impl Spans {
         for address in links {
             self.link(selections, node, address, out);
         }
-        let Some(applied_to) = self.applied_to(shift.selection).filter(|_| out.takes(node)) else { return };
+        let policies = self.policies_entering(node, shift.selection);
+        if !out.takes(node) {
+            return;
+        }
         let joined = shift.joined.iter().map(|pod| selections.pod(*pod)).filter(|pod| pod.node == Some(node));
         let group = group(selections.group_id(shift.selection), joined.map(|pod| pod.member.clone()).collect());
         out.send(node, || Change::AppliedTo(GroupChange::Set(group)));
-        for policy in applied_to.policies.iter() {
+        for policy in policies {
             out.send(node, || self.policies.set_change(policy));
         }
+    }
+
+    /// The policies of an AppliedToGroup that a Node does not have yet.
+    fn policies_entering(&mut self, node: NodeId, selection: SelectionId) -> SmallVec<[PolicyId; 8]> {
+        let policies = self.applied_to(selection).into_iter().flat_map(|applied_to| applied_to.policies.iter());
+        let mut policies: SmallVec<[PolicyId; 8]> = policies.collect();
+        policies.retain(|policy| self.policies.enter(*policy, node));
+        policies
     }
 
     /// An AppliedToGroup has lost its last Pod on a Node.
     fn exit(&mut self, selections: &Selections, node: NodeId, selection: SelectionId, out: &mut Outgoing<'_>) {
         let Some(applied_to) = self.applied_to(selection) else { return };
-        for policy in applied_to.policies.iter() {
-            out.send(node, || Change::Policy(PolicyChange::Delete(Arc::new(self.policies.name(policy).clone()))));
-        }
         let links: SmallVec<[SelectionId; 4]> = applied_to.links.iter().collect();
+        let policies: SmallVec<[PolicyId; 8]> = applied_to.policies.iter().collect();
+        for policy in policies {
+            if self.policies.exit(policy, node) {
+                out.send(node, || Change::Policy(PolicyChange::Delete(Arc::new(self.policies.name(policy).clone()))));
+            }
+        }
         for address in links {
             self.unlink(selections, node, address, out);
         }

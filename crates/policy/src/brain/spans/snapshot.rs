@@ -37,12 +37,12 @@ impl Spans {
     /// A policy and its span.
     pub(in crate::brain) fn policy(&self, name: &PolicyName) -> Option<(&Arc<Policy>, impl Iterator<Item = NodeId>)> {
         let entry = self.policies.get(name)?;
-        Some((&entry.policy, self.nodes_of(entry.uses.applied_to)))
+        Some((&entry.compiled.policy, self.nodes_of(entry)))
     }
 
     /// All policies and their spans.
     pub(in crate::brain) fn policies(&self) -> impl Iterator<Item = (&Arc<Policy>, impl Iterator<Item = NodeId>)> {
-        self.policies.iter().map(|entry| (&entry.policy, self.nodes_of(entry.uses.applied_to)))
+        self.policies.iter().map(|entry| (&entry.compiled.policy, self.nodes_of(entry)))
     }
 
     /// All AppliedToGroups, with the Pods of all Nodes, and their spans.
@@ -75,10 +75,6 @@ impl Spans {
         let applied_to = self.groups.iter().filter(|(_, roles)| roles.applied_to.is_some()).count();
         let addresses = self.groups.iter().filter(|(_, roles)| roles.address.is_some()).count();
         (applied_to, addresses, self.policies.len())
-    }
-
-    fn nodes_of(&self, applied_to: SelectionId) -> impl Iterator<Item = NodeId> {
-        self.applied_to(applied_to).into_iter().flat_map(|applied_to| applied_to.nodes.iter())
     }
 }
 

@@ -95,7 +95,7 @@ fn a_changed_policy_gives_back_its_old_selections_and_an_unchanged_one_the_new_o
     let mut stage = Stage::new();
     stage.pod("x/web-1", "n1");
     stage.policy(policy("x/p"));
-    let first = stage.spans.policies.get(&policy_name("x/p")).unwrap().uses.clone();
+    let first = stage.spans.policies.get(&policy_name("x/p")).unwrap().compiled.uses.clone();
     assert_eq!(stage.policy(policy("x/p")), (vec![], Some(first.clone())));
     let mut changed = policy("x/p");
     changed.spec.ingress[0].from[0].pod_selector = Some(selecting("web"));
