@@ -261,8 +261,9 @@ fn pod_interfaces(brain: &Brain) -> Value {
 fn network_policies(brain: &Brain) -> Value {
     let policy = |policy: types::control::Report| {
         json!({
-            "namespace": policy.policy.namespace,
-            "name": policy.policy.name,
+            "namespace": policy.policy.object.namespace,
+            "name": policy.policy.object.name,
+            "kind": policy.policy.kind.name(),
             "uid": policy.uid,
             "generation": policy.generation,
             "problem": policy.problem,

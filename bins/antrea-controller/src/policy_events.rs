@@ -6,7 +6,8 @@ use k8s::{Client, RequestError};
 use reconcile::{Pass, Settings, Target};
 use tokio::sync::{mpsc, watch};
 use tracing::warn;
-use types::{InvalidField, ObjectName};
+use types::InvalidField;
+use types::control::PolicyName;
 
 use crate::engine::Engine;
 use crate::inputs::{Input, Inputs};
@@ -17,7 +18,7 @@ pub(crate) const MAX_PENDING: usize = 256;
 /// A policy with invalid fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PolicyWarning {
-    pub(crate) policy: ObjectName,
+    pub(crate) policy: PolicyName,
     pub(crate) uid: String,
 }
 
@@ -40,23 +41,23 @@ struct PolicyEvents {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write an Event on NetworkPolicy {policy}: {source}")]
+#[error("cannot write an Event on {policy}: {source}")]
 struct EventError {
-    policy: ObjectName,
+    policy: PolicyName,
     source: RequestError,
 }
 
 impl Target for PolicyEvents {
     type Desired = Input<PolicyWarning>;
     /// The policy that got an Event.
-    type Change = ObjectName;
+    type Change = PolicyName;
     type Failure = EventError;
 
     fn name(&self) -> &'static str {
         "policy Event"
     }
 
-    async fn reconcile(&mut self, Input { events, leads }: Input<PolicyWarning>) -> Pass<ObjectName, EventError> {
+    async fn reconcile(&mut self, Input { events, leads }: Input<PolicyWarning>) -> Pass<PolicyName, EventError> {
         for warning in events {
             self.pending.add(warning);
         }
@@ -88,9 +89,9 @@ impl Target for PolicyEvents {
 }
 
 impl PolicyEvents {
-    async fn write(&self, policy: &ObjectName, uid: &str, message: &str) -> Result<(), RequestError> {
-        let of = ("NetworkPolicy", "networking.k8s.io/v1");
-        self.client.warn(&k8s::Event { of, name: policy, uid, reason: "InvalidNetworkPolicy", message }).await
+    async fn write(&self, policy: &PolicyName, uid: &str, message: &str) -> Result<(), RequestError> {
+        let of = policy.kind.api();
+        self.client.warn(&k8s::Event { of, name: &policy.object, uid, reason: "InvalidNetworkPolicy", message }).await
     }
 }
 
@@ -102,7 +103,7 @@ fn message(problems: &[InvalidField]) -> Option<String> {
 
 /// Policies with their uids.
 #[derive(Debug, Default)]
-struct Pending(BTreeMap<ObjectName, String>);
+struct Pending(BTreeMap<PolicyName, String>);
 
 impl Pending {
     fn add(&mut self, PolicyWarning { policy, uid }: PolicyWarning) {
@@ -119,6 +120,7 @@ mod tests {
     use policy::Event;
     use serde_json::json;
     use testkit::wait::{TIMEOUT, until};
+    use types::ObjectName;
     use types::network_policy::NetworkPolicy;
 
     use super::*;
@@ -127,8 +129,8 @@ mod tests {
     fn pending_warnings_are_bounded_and_the_last_uid_of_a_name_counts() {
         let mut pending = Pending::default();
         let warning = |n: usize, uid: &str| {
-            let policy = ObjectName { namespace: "default".to_owned(), name: format!("policy-{n}") };
-            PolicyWarning { policy, uid: uid.to_owned() }
+            let object = ObjectName { namespace: "default".to_owned(), name: format!("policy-{n}") };
+            PolicyWarning { policy: PolicyName::kubernetes(object), uid: uid.to_owned() }
         };
         for n in 0..MAX_PENDING + 10 {
             pending.add(warning(n, "old"));

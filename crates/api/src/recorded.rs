@@ -60,6 +60,11 @@ fn with_unknown_fields(message: &MessageDescriptor, mut bytes: &[u8]) -> Vec<u8>
                 out.extend(content);
                 bytes = rest;
             }
+            WireType::SixtyFourBit => {
+                let (content, rest) = bytes.split_at(8);
+                out.extend(content);
+                bytes = rest;
+            }
             _ => panic!("{} has no field of the wire type {kind:?}", message.name()),
         }
     }

@@ -16,7 +16,7 @@ use openflow::flow::Flow;
 use pipeline::Pipeline;
 use pipeline::model::ServiceGroup;
 use pipeline::tables::Table;
-use types::control::GroupId;
+use types::control::{GroupId, PolicyName};
 use types::node::{Node, TRANSPORT_ADDRESSES};
 use types::{InvalidField, ObjectName};
 
@@ -52,7 +52,9 @@ pub enum Problem {
     /// This Node's addresses differ from those at the agent's start.
     Restart(String),
     /// A policy names a group that the controller has not sent: connections that need it are denied.
-    Group(ObjectName, GroupId),
+    Group(PolicyName, GroupId),
+    /// A tier table has more levels than OpenFlow priorities, so the last ones share a priority.
+    Order(PolicyName),
     /// More rules than the switch has conjunction numbers.
     Rules(Exhausted),
     /// Tunnels cannot work on this Node.
@@ -75,11 +77,14 @@ impl fmt::Display for Problem {
             }
             Problem::Restart(why) => write!(f, "{why}: restart the agent"),
             Problem::Group(policy, group) => {
-                write!(
-                    f,
-                    "NetworkPolicy {policy}: group {group} has not arrived yet; connections that need it are denied"
-                )
+                write!(f, "{policy}: group {group} has not arrived yet; connections that need it are denied")
             }
+            Problem::Order(policy) => write!(
+                f,
+                "{policy}: the order of its rules is undefined: rules with more than {} different priorities apply to Pods \
+                 of this Node; use equal priorities for policies that do not overlap",
+                pipeline::TIER_PRIORITIES.len()
+            ),
             Problem::Rules(exhausted) => write!(f, "NetworkPolicies: {exhausted}"),
             Problem::Tunnels(why) => write!(f, "Pods of other Nodes are unreachable: {why}"),
         }
@@ -188,7 +193,7 @@ impl Brain {
             Owner::Peer(name) => format!("Node {name}"),
             Owner::Service(key) => format!("Service {key}"),
             Owner::Rule(id) => match self.rule(*id) {
-                Some(rule) => format!("NetworkPolicy {} {rule} ({id})", rule.policy),
+                Some(rule) => format!("{} {rule} ({id})", rule.policy),
                 None => format!("rule {id}"),
             },
             Owner::Isolation(name) => format!("isolation of {}", pod(name)),

@@ -16,7 +16,7 @@ use std::time::Duration;
 use delta::StableKey;
 use types::ObjectName;
 use types::backoff::Backoff;
-use types::control::Report;
+use types::control::{PolicyName, Report};
 
 use crate::effect::{Effect, Notice};
 use crate::event::{Discovery, Time};
@@ -77,7 +77,7 @@ struct Evaluation {
 /// Status reports on the current stream.
 #[derive(Debug, Default)]
 struct Reports {
-    sent: BTreeMap<ObjectName, Report>,
+    sent: BTreeMap<PolicyName, Report>,
     /// Version of the policies of the last report.
     version: u64,
     not_before: Time,

@@ -32,6 +32,8 @@ mod tunnel;
 mod windows;
 
 pub use family::DNAT_ZONES;
+pub use policy::USERDATA_REJECT;
+pub use priority::{BASELINE_PRIORITIES, TIER_PRIORITIES};
 pub use service::USERDATA_NO_ENDPOINT;
 pub use transport::TransportBridge;
 

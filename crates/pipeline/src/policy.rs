@@ -22,7 +22,7 @@ use crate::regs::{
 use crate::tables::Table;
 
 /// First byte of the userdata of a packet-in: a rule with action Reject matched.
-pub(crate) const USERDATA_REJECT: u8 = 1;
+pub const USERDATA_REJECT: u8 = 1;
 /// Mark of packets that the host itself sends to Pods, such as probes.
 const HOST_MARK: u8 = 1;
 

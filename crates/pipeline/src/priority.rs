@@ -4,8 +4,14 @@
 //! Flows of equal priority in one table should not match the same packet: a test checks this and lists the exceptions. The
 //! numbers are those of the reference flows under `scenarios/pipeline` where those have the flow.
 
+use std::ops::RangeInclusive;
+
 /// Table miss: no other flow matches.
 pub(crate) const MISS: u16 = 0;
+/// For rules in tiers that come before Kubernetes policies: below [`tier::TO_ITSELF`].
+pub const TIER_PRIORITIES: RangeInclusive<u16> = 100..=tier::TO_ITSELF - 1;
+/// For rules in the baseline tier: below [`default::DROP_ISOLATED`].
+pub const BASELINE_PRIORITIES: RangeInclusive<u16> = 10..=180;
 /// For flows that need no order: no packet matches two of them.
 pub(crate) const DISJOINT: u16 = 200;
 
@@ -129,7 +135,7 @@ pub(crate) mod rule {
 
 /// In `EgressDefault` and `IngressDefault`.
 pub(crate) mod default {
-    /// Above rules of the baseline tier (10 to 180), which do not apply to isolated Pods.
+    /// Above rules of the baseline tier, which do not apply to isolated Pods.
     pub(crate) const DROP_ISOLATED: u16 = 200;
 }
 

@@ -153,6 +153,11 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// A rule of a Kubernetes policy.
+    pub fn allow(direction: Direction, index: u32, peers: Option<Peers>, services: Option<Vec<Service>>) -> Self {
+        Self { direction, index, name: String::new(), action: Action::Allow, applied_to: None, peers, services }
+    }
+
     /// The AddressGroups that the rule refers to.
     pub fn groups(&self) -> impl Iterator<Item = GroupId> + '_ {
         let known_by = self.services.iter().flatten().filter_map(|service| match service {

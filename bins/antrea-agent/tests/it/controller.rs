@@ -156,7 +156,7 @@ impl Controller {
     pub(crate) fn wait_reported(&self, policy: &str, generation: i64) -> Report {
         let reported = || {
             let reports = self.0.reports.lock().unwrap();
-            reports.iter().rev().find(|it| it.policy.name == policy && it.generation == generation).cloned()
+            reports.iter().rev().find(|it| it.policy.object.name == policy && it.generation == generation).cloned()
         };
         until(format!("a report of {policy}"), TIMEOUT, reported).unwrap()
     }

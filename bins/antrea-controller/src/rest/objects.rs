@@ -2,7 +2,8 @@
 
 use policy::status::Realization;
 use serde_json::{Value, json};
-use types::control::{Direction, Group, IpBlock, Member, Peers, Policy, Ports, Rule, Service};
+use types::ObjectName;
+use types::control::{Direction, Group, IpBlock, Member, Order, Peers, Policy, PolicyKind, Ports, Rank, Rule, Service};
 use types::meta::Protocol;
 
 pub(crate) const GROUP_VERSION: &str = "controlplane.antrea.io/v1beta2";
@@ -16,18 +17,34 @@ pub(crate) const RESOURCES: [(&str, &str, &[&str]); 3] = [
 
 /// A policy with its status.
 pub(crate) fn policy(policy: &Policy, status: &Realization) -> Value {
-    let source = json!({
-        "type": "K8sNetworkPolicy", "namespace": policy.name.namespace, "name": policy.name.name, "uid": policy.uid,
-    });
+    let kind = match policy.name.kind {
+        PolicyKind::Kubernetes => "K8sNetworkPolicy",
+        PolicyKind::Antrea | PolicyKind::AntreaCluster => policy.name.kind.name(),
+    };
+    let name = &policy.name.object;
+    let source = json!({"type": kind, "namespace": name.namespace, "name": name.name, "uid": policy.uid});
     let groups: Vec<String> = policy.applied_to.iter().map(ToString::to_string).collect();
-    json!({
+    let mut value = json!({
         "kind": "NetworkPolicy", "apiVersion": GROUP_VERSION,
         "metadata": {"name": policy.uid, "generation": policy.generation},
         "rules": policy.rules.iter().map(rule).collect::<Vec<_>>(),
         "appliedToGroups": groups,
         "sourceRef": source,
         "status": status,
-    })
+    });
+    if let Order::Tiered(Rank { tier, priority }) = policy.order {
+        value["tierPriority"] = json!(tier);
+        value["priority"] = json!(priority.value());
+        for (value, rule) in value["rules"].as_array_mut().into_iter().flatten().zip(&policy.rules) {
+            value["name"] = json!(rule.name);
+            value["action"] = json!(rule.action);
+            value["priority"] = json!(rule.index);
+            if let Some(groups) = &rule.applied_to {
+                value["appliedToGroups"] = groups.iter().map(ToString::to_string).collect();
+            }
+        }
+    }
+    value
 }
 
 /// A group; `kind` is AppliedToGroup or AddressGroup.
@@ -46,7 +63,7 @@ pub(crate) fn cells(object: &Value) -> Vec<Value> {
     }
     let (source, status) = (&object["sourceRef"], &object["status"]);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let source = format!("{}/{}", text(&source["namespace"]), text(&source["name"]));
+    let source = ObjectName { namespace: text(&source["namespace"]), name: text(&source["name"]) }.to_string();
     let realized = format!("{}/{}", status["currentNodesRealized"], status["desiredNodesRealized"]);
     vec![name, json!(source), status["phase"].clone(), json!(realized), status["observedGeneration"].clone()]
 }

@@ -3,7 +3,7 @@
 use api::control::client::{Error, get};
 use policy::Replica as NodePolicies;
 use serde_json::{Value, json};
-use types::control::Report;
+use types::control::{PolicyName, Report};
 
 use crate::cluster::{Cluster, in_a_namespace, name, next, until};
 
@@ -40,7 +40,7 @@ fn a_node_gets_its_policies_and_every_replica_serves_its_reports() {
         };
         let before = status().await;
         assert_eq!((&before["phase"], &before["desiredNodesRealized"]), (&json!("Realizing"), &json!(2)), "{before}");
-        let policy = held.policies()[&name("web")].clone();
+        let policy = held.policies()[&PolicyName::kubernetes(name("web"))].clone();
         let report = Report {
             policy: policy.name.clone(),
             uid: policy.uid.clone(),

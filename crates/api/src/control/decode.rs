@@ -145,15 +145,9 @@ fn policy(policy: wire::Policy) -> Result<Policy, Invalid> {
 /// A rule; `None` if its direction is unknown.
 fn rule(rule: wire::Rule) -> Result<Option<Rule>, Invalid> {
     let Some(direction) = direction(rule.direction()) else { return Ok(None) };
-    Ok(Some(Rule {
-        direction,
-        index: rule.index,
-        name: String::new(),
-        action: Action::Allow,
-        applied_to: None,
-        peers: rule.peers.map(peers).transpose()?.map(|known| known.values),
-        services: rule.services.map(services).transpose()?.map(|known| known.values),
-    }))
+    let peers = rule.peers.map(peers).transpose()?.map(|known| known.values);
+    let services = rule.services.map(services).transpose()?.map(|known| known.values);
+    Ok(Some(Rule::allow(direction, rule.index, peers, services)))
 }
 
 /// A policy; `None` if its kind is unknown.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use prost::Message as _;
 use types::ObjectName;
 use types::control::{
-    Batch, Change, Direction, Group, GroupChange, GroupId, IpBlock, Isolation, Member, NamedPort, Patch, Peers,
-    PodChange, Policy, PolicyChange, Ports, Report, Rule, Seen, Service,
+    Action, Batch, Change, Direction, Group, GroupChange, GroupId, IpBlock, Isolation, Member, NamedPort, Order, Patch,
+    Peers, PodChange, Policy, PolicyChange, PolicyKind, PolicyName, Ports, Rank, Report, Rule, Seen, Service,
 };
 use types::meta::Protocol;
 
@@ -40,30 +40,30 @@ fn policy() -> Policy {
     let six = IpBlock { cidr: "fd00::/64".parse().unwrap(), except: Vec::new() };
     let named = |protocol, known_by| Service::Named { protocol, name: "web".to_owned(), known_by };
     let rules = vec![
-        Rule {
-            direction: Direction::Ingress,
-            index: 0,
-            peers: Some(Peers { groups: vec![GroupId([2; 16])], blocks: vec![block, six] }),
-            services: Some(vec![
+        Rule::allow(
+            Direction::Ingress,
+            0,
+            Some(Peers { groups: vec![GroupId([2; 16])], blocks: vec![block, six] }),
+            Some(vec![
                 Service::Ports(Ports { protocol: Protocol::Tcp, range: Some((80, 443)) }),
                 Service::Ports(Ports { protocol: Protocol::Udp, range: None }),
                 named(Protocol::Tcp, None),
             ]),
-        },
-        Rule { direction: Direction::Egress, index: 1, peers: None, services: None },
-        Rule {
-            direction: Direction::Egress,
-            index: 2,
-            peers: Some(Peers::default()),
-            services: Some(vec![named(Protocol::Sctp, Some(GroupId([3; 16])))]),
-        },
+        ),
+        Rule::allow(Direction::Egress, 1, None, None),
+        Rule::allow(
+            Direction::Egress,
+            2,
+            Some(Peers::default()),
+            Some(vec![named(Protocol::Sctp, Some(GroupId([3; 16])))]),
+        ),
     ];
     Policy {
-        name: name("web"),
+        name: PolicyName::kubernetes(name("web")),
         uid: "5f1c4c5e-7a0e-4d2f-9a49-0a3a5c7d6b21".to_owned(),
         generation: 7,
+        order: Order::Kubernetes(Isolation { ingress: true, egress: true }),
         applied_to: vec![GroupId([1; 16])],
-        isolates: Isolation { ingress: true, egress: true },
         rules,
     }
 }
@@ -93,12 +93,37 @@ fn changes() -> Batch {
         changes: vec![
             Change::AppliedTo(GroupChange::Patch(Arc::new(patch(1)))),
             Change::Address(GroupChange::Patch(Arc::new(patch(2)))),
-            Change::Policy(PolicyChange::Delete(Arc::new(name("old")))),
+            Change::Policy(PolicyChange::Delete(Arc::new(PolicyName::kubernetes(name("old"))))),
             Change::AppliedTo(GroupChange::Delete(GroupId([4; 16]))),
             Change::Address(GroupChange::Delete(GroupId([5; 16]))),
             Change::Pod(PodChange::Gone(Arc::new(name("web-1")))),
         ],
     }
+}
+
+/// A tiered policy with every kind of action.
+fn tiered() -> Batch {
+    let policy = policy();
+    let actions = [Action::Allow, Action::Drop, Action::Reject, Action::Pass];
+    let rule = |(index, action)| Rule {
+        name: format!("rule-{index}"),
+        action,
+        index,
+        applied_to: (index == 3).then(|| vec![GroupId([6; 16])]),
+        ..policy.rules[0].clone()
+    };
+    let of_kind = |kind, object| PolicyName { kind, object };
+    let tiered = Policy {
+        name: of_kind(PolicyKind::Antrea, name("web")),
+        order: Order::Tiered(Rank { tier: 250, priority: 5.25.try_into().unwrap() }),
+        applied_to: vec![GroupId([1; 16]), GroupId([6; 16])],
+        rules: (0..).zip(actions).map(rule).collect(),
+        ..policy.clone()
+    };
+    let cluster = ObjectName { namespace: String::new(), name: "deny-all".to_owned() };
+    let set = Change::Policy(PolicyChange::Set(Arc::new(tiered)));
+    let deleted = PolicyChange::Delete(Arc::new(of_kind(PolicyKind::AntreaCluster, cluster)));
+    Batch { snapshot: false, changes: vec![set, Change::Policy(deleted)] }
 }
 
 /// The batch of a stream with one part.
@@ -108,7 +133,12 @@ fn assembled(part: wire::Part) -> Batch {
 
 #[test]
 fn batches_of_version_1_are_read_and_written() {
-    for (file, batch) in [("v1/control/snapshot.bin", snapshot()), ("v1/control/changes.bin", changes())] {
+    let batches = [
+        ("v1/control/snapshot.bin", snapshot()),
+        ("v1/control/changes.bin", changes()),
+        ("v1/control/tiered.bin", tiered()),
+    ];
+    for (file, batch) in batches {
         let recorded = Recorded { file, message: "antrea.control.v1.Part" };
         let parts: Vec<_> = Parts::of(batch.clone()).collect();
         let [part] = &parts[..] else { panic!("{} parts", parts.len()) };
@@ -148,7 +178,7 @@ fn hello_and_reports_of_version_1_are_read_and_written() {
     recorded.reads(&hello, |message: wire::FromAgent| message);
 
     let report = |problem: Option<&str>| Report {
-        policy: name("web"),
+        policy: PolicyName::kubernetes(name("web")),
         uid: "5f1c4c5e-7a0e-4d2f-9a49-0a3a5c7d6b21".to_owned(),
         generation: 7,
         problem: problem.map(str::to_owned),

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use prost::Message as _;
 use types::ObjectName;
 use types::control::{
-    Batch, Change, Direction, Group, GroupChange, GroupId, IpBlock, Isolation, Member, NamedPort, Patch, Peers,
-    PodChange, Policy, PolicyChange, Ports, Rule, Seen, Service,
+    Action, Batch, Change, Direction, Group, GroupChange, GroupId, IpBlock, Isolation, Member, NamedPort, Order, Patch,
+    Peers, PodChange, Policy, PolicyChange, PolicyKind, PolicyName, Ports, Rank, Rule, Seen, Service,
 };
 use types::meta::Protocol;
 
@@ -74,21 +74,43 @@ fn rule() -> impl Strategy<Value = Rule> {
     let block = (net(), vec(net(), 0..2)).prop_map(|(cidr, except)| IpBlock { cidr, except });
     let peers = (vec(id(), 0..3), vec(block, 0..3)).prop_map(|(groups, blocks)| Peers { groups, blocks });
     (direction, any::<u32>(), option::of(peers), option::of(vec(service(), 0..3)))
-        .prop_map(|(direction, index, peers, services)| Rule { direction, index, peers, services })
+        .prop_map(|(direction, index, peers, services)| Rule::allow(direction, index, peers, services))
 }
 
 fn policy() -> impl Strategy<Value = Policy> {
     let isolates = any::<(bool, bool)>().prop_map(|(ingress, egress)| Isolation { ingress, egress });
     (name(), "[a-z]{0,5}", any::<i64>(), vec(id(), 0..2), isolates, vec(rule(), 0..4)).prop_map(
         |(name, uid, generation, applied_to, isolates, rules)| Policy {
-            name,
+            name: PolicyName::kubernetes(name),
             uid,
             generation,
+            order: Order::Kubernetes(isolates),
             applied_to,
-            isolates,
             rules,
         },
     )
+}
+
+fn policy_name() -> impl Strategy<Value = PolicyName> {
+    let kind = prop_oneof![Just(PolicyKind::Antrea), Just(PolicyKind::AntreaCluster)];
+    (kind, name()).prop_map(|(kind, object)| PolicyName { kind, object })
+}
+
+fn tiered_rule() -> impl Strategy<Value = Rule> {
+    let action = prop_oneof![Just(Action::Allow), Just(Action::Drop), Just(Action::Reject), Just(Action::Pass)];
+    let with = |(rule, name, action, applied_to)| Rule { name, action, applied_to, ..rule };
+    (rule(), "[a-z]{0,5}", action, option::of(vec(id(), 0..3))).prop_map(with)
+}
+
+fn tiered_policy() -> impl Strategy<Value = Policy> {
+    let rank = (any::<u8>(), 1.0..=10_000.0)
+        .prop_map(|(tier, priority): (u8, f64)| Rank { tier, priority: priority.try_into().unwrap() });
+    (policy(), policy_name(), rank, vec(tiered_rule(), 0..4)).prop_map(|(policy, name, rank, rules)| Policy {
+        name,
+        order: Order::Tiered(rank),
+        rules,
+        ..policy
+    })
 }
 
 fn change() -> impl Strategy<Value = Change> {
@@ -96,7 +118,9 @@ fn change() -> impl Strategy<Value = Change> {
         group_change().prop_map(Change::AppliedTo),
         group_change().prop_map(Change::Address),
         policy().prop_map(|policy| Change::Policy(PolicyChange::Set(Arc::new(policy)))),
-        name().prop_map(|name| Change::Policy(PolicyChange::Delete(Arc::new(name)))),
+        tiered_policy().prop_map(|policy| Change::Policy(PolicyChange::Set(Arc::new(policy)))),
+        name().prop_map(|name| Change::Policy(PolicyChange::Delete(Arc::new(PolicyName::kubernetes(name))))),
+        policy_name().prop_map(|name| Change::Policy(PolicyChange::Delete(Arc::new(name)))),
         (name(), "[a-z]{0,5}").prop_map(|(pod, uid)| Change::Pod(PodChange::Seen(Arc::new(Seen { pod, uid })))),
         name().prop_map(|name| Change::Pod(PodChange::Gone(Arc::new(name)))),
     ]
@@ -201,9 +225,47 @@ fn unknown_fields_of_a_newer_controller_are_skipped_and_allow_nothing() {
     };
     let batch = decode(&part(policy)).unwrap();
     let [Change::Policy(PolicyChange::Set(policy))] = &batch.changes[..] else { panic!("{batch:?}") };
-    assert!(policy.isolates.ingress);
+    assert!(policy.isolates().ingress);
     let [Rule { peers: Some(peers), services: Some(services), .. }] = &policy.rules[..] else { panic!("{policy:?}") };
     assert_eq!((peers, services.len()), (&Peers::default(), 0));
+}
+
+/// Unlike a rule that allows, one that denies matches more if a part of it is unknown.
+#[test]
+fn unknown_parts_of_rules_in_tiers_never_allow_more() {
+    let rule = |action: i32| wire::TieredRule {
+        direction: wire::Direction::Egress.into(),
+        action,
+        peers: Some(wire::Peers { peers: vec![wire::Peer { kind: None }] }),
+        services: Some(wire::Services { services: vec![wire::Service { protocol: 9, kind: None }] }),
+        ..wire::TieredRule::default()
+    };
+    let actions = [wire::Action::Allow, wire::Action::Drop, wire::Action::Reject, wire::Action::Pass];
+    let known = wire::PolicyName { kind: wire::PolicyKind::Antrea.into(), name: Some(wire::Name::default()) };
+    let policy = |name| wire::TieredPolicy {
+        name: Some(name),
+        priority: 1.0,
+        rules: actions.map(i32::from).into_iter().chain([9]).map(rule).collect(),
+        ..wire::TieredPolicy::default()
+    };
+    let sent = |policy| wire::Change { kind: Some(wire::change::Kind::SetTieredPolicy(policy)) };
+    let changes = |policy| super::decode::changes(vec![sent(policy)]).collect::<Result<Vec<_>, _>>();
+    let batch = changes(policy(known.clone())).unwrap();
+    let [Change::Policy(PolicyChange::Set(read))] = &batch[..] else { panic!("{batch:?}") };
+    let rules: Vec<_> =
+        read.rules.iter().map(|rule| (rule.action, rule.peers.clone(), rule.services.clone())).collect();
+    let expected = [
+        (Action::Allow, Some(Peers::default()), Some(vec![])),
+        (Action::Drop, None, None),
+        (Action::Reject, None, None),
+        (Action::Pass, None, None),
+        (Action::Drop, None, None),
+    ];
+    assert_eq!(rules, expected);
+    // A kind of policies that this version does not have.
+    assert_eq!(changes(policy(wire::PolicyName { kind: 9, ..known.clone() })), Ok(vec![]));
+    let error = changes(wire::TieredPolicy { priority: 0.5, ..policy(known) }).unwrap_err().to_string();
+    assert!(error.ends_with("the priority 0.5 of a policy is not a number from 1 to 10000"), "{error}");
 }
 
 #[test]

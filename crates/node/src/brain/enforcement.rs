@@ -9,7 +9,7 @@ use pipeline::Pipeline;
 use pipeline::model::{Applied, Pod};
 use policy::{OutOfStep, Replica};
 use types::ObjectName;
-use types::control::{Batch, Change, Direction, Policy, Report};
+use types::control::{Batch, Change, Direction, Policy, PolicyName, Report};
 use types::network_policy::NetworkPolicy;
 
 use super::{Brain, Problem};
@@ -30,7 +30,7 @@ impl Brain {
     }
 
     /// The policy that the rule with this number belongs to.
-    pub fn policy_of(&self, rule: u32) -> Option<&ObjectName> {
+    pub fn policy_of(&self, rule: u32) -> Option<&PolicyName> {
         self.policies.policy_of(rule)
     }
 
@@ -76,7 +76,7 @@ impl Brain {
 
     /// Status of each policy: enforced by the switch, or the problem.
     pub fn reports(&self) -> Vec<Report> {
-        let mut problems: BTreeMap<&ObjectName, String> = BTreeMap::new();
+        let mut problems: BTreeMap<&PolicyName, String> = BTreeMap::new();
         for rejection in self.switch.rejections() {
             let rules = rejection.owners.iter().filter_map(|owner| match owner {
                 Owner::Rule(id) => self.policies.policy_of(*id),
@@ -88,6 +88,9 @@ impl Brain {
         }
         for (policy, group) in self.policies.missing() {
             problems.entry(policy).or_insert_with(|| Problem::Group(policy.clone(), group).to_string());
+        }
+        for policy in self.policies.unordered() {
+            problems.entry(policy).or_insert_with(|| Problem::Order(policy.clone()).to_string());
         }
         let report = |policy: &Arc<Policy>| Report {
             policy: policy.name.clone(),
@@ -130,7 +133,8 @@ impl Brain {
 
     pub(super) fn policy_problems(&self) -> Vec<Problem> {
         let missing = self.policies.missing().map(|(policy, group)| Problem::Group(policy.clone(), group));
-        missing.chain(self.policies.exhausted().cloned().map(Problem::Rules)).collect()
+        let unordered = self.policies.unordered().cloned().map(Problem::Order);
+        missing.chain(unordered).chain(self.policies.exhausted().cloned().map(Problem::Rules)).collect()
     }
 
     /// Whether policies are complete and rules can be numbered: not before the numbers in use in the switch are known.
@@ -162,24 +166,31 @@ impl Brain {
         }
     }
 
-    fn enforce_policies(&mut self, names: &BTreeSet<ObjectName>) {
+    fn enforce_policies(&mut self, names: &BTreeSet<PolicyName>) {
         if self.knows_policies() {
             self.enforce_each(names, None);
         }
     }
 
-    fn enforce_each(&mut self, names: &BTreeSet<ObjectName>, moved: Option<&ObjectName>) {
+    fn enforce_each(&mut self, names: &BTreeSet<PolicyName>, moved: Option<&ObjectName>) {
         let mut isolation = BTreeSet::new();
         let Self { policies, switch, pipeline, interfaces, .. } = self;
-        for name in names {
+        let mut enforce = |name: &PolicyName, moved| {
             policies.enforce(name, moved, |effect| match effect {
-                RuleChange::Rule { id, fingerprint, rule } => {
-                    let flows = rule_flows(pipeline, interfaces, id, fingerprint, rule);
-                    switch.set_flows(&Owner::Rule(id), flows);
+                RuleChange::Rule { id, fingerprint, kind, rule } => {
+                    let here = interfaces.values().filter(|interface| rule.applied_to.contains(&interface.pod));
+                    let applied_to = here.map(applied).collect();
+                    let model = rule_model(rule, id, kind, applied_to);
+                    switch.set_flows(&Owner::Rule(id), rule_flows(pipeline, fingerprint, &model));
                 }
                 RuleChange::Gone(id) => switch.remove(&Owner::Rule(id)),
                 RuleChange::Isolation(pod) => _ = isolation.insert(pod),
-            });
+            })
+        };
+        let renumbered: BTreeSet<PolicyName> = names.iter().flat_map(|name| enforce(name, moved)).collect();
+        // All levels are in use now, so nothing is renumbered a second time.
+        for name in &renumbered {
+            enforce(name, None);
         }
         for pod in &isolation {
             self.isolate(pod);
@@ -239,16 +250,8 @@ fn applied(interface: &Interface) -> Applied {
     Applied { port: interface.port, addresses: interface.addresses.clone() }
 }
 
-fn rule_flows(
-    pipeline: &Pipeline,
-    interfaces: &BTreeMap<String, Interface>,
-    id: u32,
-    fingerprint: u64,
-    rule: policy::PolicyRule,
-) -> Vec<Flow> {
-    let here = interfaces.values().filter(|interface| rule.applied_to.contains(&interface.pod));
-    let applied_to: BTreeSet<Applied> = here.map(applied).collect();
-    let mut flows = pipeline.rule(&rule_model(rule, id, applied_to));
+fn rule_flows(pipeline: &Pipeline, fingerprint: u64, rule: &pipeline::model::Rule) -> Vec<Flow> {
+    let mut flows = pipeline.rule(rule);
     for verdict in flows.iter_mut().filter(|flow| flow.matches.get(Field::ConjId).is_some()) {
         verdict.cookie = fingerprint;
     }

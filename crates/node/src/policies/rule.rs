@@ -6,8 +6,7 @@ use std::fmt;
 use delta::{StableHasher, StableKey};
 use pipeline::model::{Applied, RuleKind};
 use policy::PolicyRule;
-use types::ObjectName;
-use types::control::{Direction, Policy, Ports, Rule, Service};
+use types::control::{Action, Direction, Order, Policy, PolicyKind, PolicyName, Ports, Rank, Rule, Service};
 
 /// The identity of a rule, to which its number is assigned.
 ///
@@ -15,8 +14,10 @@ use types::control::{Direction, Policy, Ports, Rule, Service};
 /// starts, and clauses of the two must never share a number. Changes of group members do not matter.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct RuleKey {
-    pub(super) policy: ObjectName,
+    pub(super) policy: PolicyName,
     uid: String,
+    /// A rule that decides otherwise is another rule, too. `None` for Kubernetes policies.
+    verdict: Option<(Rank, Action)>,
     pub(super) direction: Direction,
     index: u32,
     /// Hash of the peers and named ports as written in the policy.
@@ -33,8 +34,8 @@ impl RuleKey {
 /// A rule's position in its policy; printed as `ingress[0]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RuleName<'a> {
-    /// The NetworkPolicy that has the rule.
-    pub policy: &'a ObjectName,
+    /// The policy that has the rule.
+    pub policy: &'a PolicyName,
     /// Ingress or egress rule.
     pub direction: Direction,
     /// Position among the policy's rules of this direction.
@@ -53,8 +54,8 @@ impl fmt::Display for RuleName<'_> {
 
 impl StableKey for RuleKey {
     fn feed(&self, hash: &mut StableHasher) {
-        self.policy.namespace.feed(hash);
-        self.policy.name.feed(hash);
+        self.policy.object.namespace.feed(hash);
+        self.policy.object.name.feed(hash);
         self.uid.feed(hash);
         feed_direction(self.direction, hash);
         self.index.feed(hash);
@@ -70,6 +71,24 @@ impl StableKey for RuleKey {
                     last.feed(hash);
                 }
             }
+        }
+        // Kubernetes policies have the numbers that earlier versions gave them.
+        if let Some((rank, action)) = self.verdict {
+            let kind: u8 = match self.policy.kind {
+                PolicyKind::Kubernetes => 0,
+                PolicyKind::Antrea => 1,
+                PolicyKind::AntreaCluster => 2,
+            };
+            let action: u8 = match action {
+                Action::Allow => 0,
+                Action::Drop => 1,
+                Action::Reject => 2,
+                Action::Pass => 3,
+            };
+            kind.feed(hash);
+            action.feed(hash);
+            rank.tier.feed(hash);
+            rank.priority.value().to_bits().feed(hash);
         }
     }
 }
@@ -91,6 +110,10 @@ pub(super) fn united(policy: &Policy, rules: BTreeSet<PolicyRule>) -> BTreeMap<R
         let key = RuleKey {
             policy: policy.name.clone(),
             uid: policy.uid.clone(),
+            verdict: match policy.order {
+                Order::Kubernetes(_) => None,
+                Order::Tiered(rank) => Some((rank, rule.action)),
+            },
             direction: rule.direction,
             index: rule.index,
             written: written.get(&(rule.direction, rule.index)).copied().unwrap_or_default(),
@@ -142,8 +165,13 @@ fn as_written(rule: &Rule) -> u64 {
     hash.finish()
 }
 
-/// Converts a rule of a Kubernetes policy for the pipeline, with the Pods of this Node that it applies to.
-pub(crate) fn rule_model(rule: PolicyRule, id: u32, applied_to: BTreeSet<Applied>) -> pipeline::model::Rule {
+/// Converts a rule for the pipeline, with the Pods of this Node that it applies to.
+pub(crate) fn rule_model(
+    rule: PolicyRule,
+    id: u32,
+    kind: RuleKind,
+    applied_to: BTreeSet<Applied>,
+) -> pipeline::model::Rule {
     let PolicyRule { direction, peers, ports, .. } = rule;
-    pipeline::model::Rule { id, direction, kind: RuleKind::Kubernetes, applied_to, peers, ports }
+    pipeline::model::Rule { id, direction, kind, applied_to, peers, ports }
 }

@@ -5,24 +5,11 @@ use std::net::IpAddr;
 
 use openflow::port::Port;
 
-pub use types::control::{Direction, IpBlock, Ports};
+pub use types::control::{Action as RuleAction, Direction, IpBlock, Ports};
 pub use types::meta::Protocol;
 
-/// What happens to packets that a rule matches.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RuleAction {
-    /// The packet passes all policies of this direction.
-    Allow,
-    /// The packet is dropped silently.
-    Drop,
-    /// The packet is dropped, and the agent sends a TCP RST or ICMP error to the client.
-    Reject,
-    /// Rules of later tiers and Kubernetes policies decide.
-    Pass,
-}
-
 /// The kind of policy that has the rule.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RuleKind {
     /// A Kubernetes NetworkPolicy: its rules can only allow.
     Kubernetes,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use selector::{IdSet, Selector};
 use smallvec::SmallVec;
-use types::control::{Action, Direction, GroupId, Order, Peers, Policy, PolicyName, Rule, Service};
+use types::control::{Direction, GroupId, Order, Peers, Policy, PolicyName, Rule, Service};
 use types::network_policy::NetworkPolicy;
 use types::{InvalidField, ObjectName};
 
@@ -105,8 +105,7 @@ impl<'a> Compiler<'a> {
                 }
             }
         }
-        let ReadRule { direction, index, .. } = read;
-        Rule { direction, index, name: String::new(), action: Action::Allow, applied_to: None, peers, services }
+        Rule::allow(read.direction, read.index, peers, services)
     }
 
     fn address_group(&mut self, own: &str, selected: &Selected) -> GroupId {

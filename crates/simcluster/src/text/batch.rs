@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use types::control::{Change, GroupChange, Isolation, Member, PodChange, Policy, PolicyChange, Ports, Rule, Service};
+use types::control::{
+    Action, Change, GroupChange, Isolation, Member, Order, PodChange, Policy, PolicyChange, Ports, Rank, Rule, Service,
+};
 use types::meta::Protocol;
 
 use crate::cluster::Delivery;
@@ -15,8 +17,8 @@ pub(crate) fn delivery(delivery: &Delivery) -> String {
         let _ = match change {
             Change::AppliedTo(change) => writeln!(text, "  AppliedToGroup {}", group(change)),
             Change::Address(change) => writeln!(text, "  AddressGroup {}", group(change)),
-            Change::Policy(PolicyChange::Set(policy)) => writeln!(text, "  NetworkPolicy {}", self::policy(policy)),
-            Change::Policy(PolicyChange::Delete(name)) => writeln!(text, "  NetworkPolicy {name}: deleted"),
+            Change::Policy(PolicyChange::Set(policy)) => writeln!(text, "  {}", self::policy(policy)),
+            Change::Policy(PolicyChange::Delete(name)) => writeln!(text, "  {name}: deleted"),
             Change::Pod(PodChange::Seen(seen)) => writeln!(text, "  Pod {}: processed", seen.pod),
             Change::Pod(PodChange::Gone(name)) => writeln!(text, "  Pod {name}: deleted"),
         };
@@ -52,14 +54,21 @@ fn member(member: &Member) -> String {
 
 fn policy(policy: &Policy) -> String {
     let groups: Vec<String> = policy.applied_to.iter().map(short).collect();
-    let isolates = match policy.isolates {
+    let order = match policy.order {
+        Order::Kubernetes(isolates) => format!("isolates {}", directions(isolates)),
+        Order::Tiered(Rank { tier, priority }) => format!("tier {tier}, priority {priority}"),
+    };
+    let rules: String = policy.rules.iter().map(rule).collect();
+    format!("{}: applied to {}, {order}{rules}", policy.name, groups.join(" "))
+}
+
+fn directions(isolates: Isolation) -> &'static str {
+    match isolates {
         Isolation { ingress: true, egress: true } => "ingress and egress",
         Isolation { ingress: true, egress: false } => "ingress",
         Isolation { ingress: false, egress: true } => "egress",
         Isolation { ingress: false, egress: false } => "nothing",
-    };
-    let rules: String = policy.rules.iter().map(rule).collect();
-    format!("{}: applied to {}, isolates {isolates}{rules}", policy.name, groups.join(" "))
+    }
 }
 
 fn rule(rule: &Rule) -> String {
@@ -84,7 +93,15 @@ fn rule(rule: &Rule) -> String {
         Some(services) if services.is_empty() => "no port".to_owned(),
         Some(services) => services.iter().map(service).collect::<Vec<_>>().join(" "),
     };
-    format!("\n    {direction}[{}] allows {peers}, {ports}", rule.index)
+    let verb = match rule.action {
+        Action::Allow => "allows",
+        Action::Drop => "drops",
+        Action::Reject => "rejects",
+        Action::Pass => "passes",
+    };
+    let own = rule.applied_to.iter().map(|ids| ids.iter().map(short).collect::<Vec<_>>().join(" "));
+    let own: String = own.map(|groups| format!(" of {groups}")).collect();
+    format!("\n    {direction}[{}]{own} {verb} {peers}, {ports}", rule.index)
 }
 
 fn service(service: &Service) -> String {

@@ -25,6 +25,15 @@ impl PolicyKind {
             Self::AntreaCluster => "AntreaClusterNetworkPolicy",
         }
     }
+
+    /// Kind and version in the Kubernetes API.
+    pub fn api(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Kubernetes => ("NetworkPolicy", "networking.k8s.io/v1"),
+            Self::Antrea => ("NetworkPolicy", "crd.antrea.io/v1beta1"),
+            Self::AntreaCluster => ("ClusterNetworkPolicy", "crd.antrea.io/v1beta1"),
+        }
+    }
 }
 
 /// A policy object of any kind.
