@@ -4,10 +4,10 @@
 //! of the next one. A stage may read the tables of an earlier stage, and changes its own only.
 //!
 //! ```text
-//!   Event::Pod, PodGone                       Event::Policy
-//!   Event::Namespace, NamespaceGone              |
-//!        |                                    compile  (acquires selections, which
-//!        |                                       |      Uses::release gives back)
+//!   Event::Pod, PodGone                       Event::Policy   Event::AntreaPolicy, Tier, Group, Namespace
+//!   Event::Namespace, NamespaceGone              |                 |
+//!        |                                    compile <------- Tiered (which policies to compile)
+//!        |                                       |  acquires selections, which Uses::release gives back
 //!        v                                       v
 //!  +------------+  PodDelta         +----------------------+                  +----------------------+
 //!  | Selections |  MembershipDelta  | Spans                |    Deliveries    | Outboxes             |
@@ -31,6 +31,7 @@ mod nodes;
 mod outboxes;
 mod selections;
 mod spans;
+mod tiered;
 
 pub use event::{Event, Kind};
 pub use outboxes::{Subscription, Superseded};
@@ -38,29 +39,36 @@ pub use outboxes::{Subscription, Superseded};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use types::control::{Batch, Group, Policy, PolicyName};
+use types::control::{Batch, Group, Policy, PolicyKind, PolicyName};
 use types::meta::Labels;
 use types::network_policy::NetworkPolicy;
 use types::pod::Pod;
 use types::{InvalidField, ObjectName};
 
 use crate::endpoint::Endpoint;
-use compile::{Uses, compile};
+use crate::reading::policy_name;
+use compile::{CompiledPolicy, Uses, compile};
 use nodes::{NodeId, NodeNames};
 use outboxes::{Deliveries, Outboxes, Pending};
 use selections::{PodDelta, Selections};
 use spans::Spans;
+use tiered::Tiered;
 
 /// Computes which groups and policies each Node needs.
 #[derive(Clone, Debug, Default)]
 pub struct Brain {
     nodes: NodeNames,
     selections: Selections,
+    tiered: Tiered,
     spans: Spans,
     outboxes: Outboxes,
     /// Empty between two events.
     deliveries: Deliveries,
     synced: BTreeSet<Kind>,
+    /// Kinds of Antrea that the API server serves.
+    watched: BTreeSet<Kind>,
+    /// Namespaces have changed before the end of the initial sync: rules per Namespace are compiled at its end, once.
+    is_stale: bool,
 }
 
 /// The size of the state.
@@ -75,32 +83,62 @@ pub struct Stats {
 }
 
 impl Brain {
-    /// Processes an event. Returns the invalid fields of its object.
+    /// Processes an event. Returns the invalid fields of its object, and new ones of policies that depend on it.
     pub fn step(&mut self, event: Event) -> Vec<InvalidField> {
         match event {
             Event::Pod(pod) => return self.set_pod(*pod),
             Event::PodGone(name) => self.remove_pod(&name),
             Event::Namespace(namespace) => {
-                self.set_namespace(&namespace.metadata.name, Some(&namespace.metadata.labels));
+                return self.set_namespace(&namespace.metadata.name, Some(&namespace.metadata.labels));
             }
-            Event::NamespaceGone(name) => self.set_namespace(&name, None),
+            Event::NamespaceGone(name) => return self.set_namespace(&name, None),
             Event::Policy(policy) => return self.set_policy(*policy),
             Event::PolicyGone(name) => {
                 let (audience, name) = (self.outboxes.audience(), PolicyName::kubernetes(name));
                 let unused = self.spans.remove_policy(&self.selections, &name, audience, &mut self.deliveries);
                 self.apply_policy(unused);
             }
+            Event::Tier(tier) => {
+                let (changed, problems) = self.tiered.set_tier(&tier);
+                return self.compile_tiered(changed, problems);
+            }
+            Event::TierGone(name) => {
+                let changed = self.tiered.remove_tier(name);
+                return self.compile_tiered(changed, Vec::new());
+            }
+            Event::AntreaPolicy(policy) => {
+                let name = self.tiered.set_policy(&policy);
+                return self.compile_tiered(vec![name], Vec::new());
+            }
+            Event::AntreaPolicyGone(name) => {
+                self.tiered.remove_policy(&name);
+                self.set_tiered(name, None);
+            }
+            Event::Group(group) => {
+                let (changed, problems) = self.tiered.set_group(&group);
+                return self.compile_tiered(changed, problems);
+            }
+            Event::GroupGone(name) => {
+                let changed = self.tiered.remove_group(name);
+                return self.compile_tiered(changed, Vec::new());
+            }
+            Event::Watched(kind) => {
+                self.watched.insert(kind);
+            }
             Event::Synced(kind) => {
                 self.synced.insert(kind);
+                if self.is_synced() && std::mem::take(&mut self.is_stale) {
+                    return self.compile_tiered(self.tiered.namespaces_changed(), Vec::new());
+                }
             }
         }
         Vec::new()
     }
 
-    /// Whether the initial list of every kind is complete. Before, Nodes get nothing: they would enforce half of a group as if
+    /// Whether the initial list of every kind is complete that the API server serves. Before, Nodes get nothing: they would enforce half of a group as if
     /// it were the whole.
     pub fn is_synced(&self) -> bool {
-        self.synced.len() == 3
+        Kind::ALWAYS.iter().chain(&self.watched).all(|kind| self.synced.contains(kind))
     }
 
     /// Subscribes a Node. It gets a snapshot first, then changes.
@@ -137,10 +175,14 @@ impl Brain {
 
     /// The invalid fields of a policy.
     pub fn problems(&self, name: &PolicyName) -> &[InvalidField] {
-        self.spans.problems(name)
+        match name.kind {
+            PolicyKind::Kubernetes => self.spans.problems(name),
+            PolicyKind::Antrea | PolicyKind::AntreaCluster => self.tiered.problems(&name.object),
+        }
     }
 
-    /// A policy, and the Nodes that have to enforce it.
+    /// A policy, and the Nodes that have to enforce it. An Antrea policy that cannot be enforced, because of its Tier or its
+    /// priority, has only [`Brain::problems`].
     pub fn policy(&self, name: &PolicyName) -> Option<(Arc<Policy>, Vec<Arc<str>>)> {
         self.spans.policy(name).map(|(policy, nodes)| (policy.clone(), self.nodes.sorted(nodes)))
     }
@@ -168,7 +210,7 @@ impl Brain {
 
     /// Whether all tables are empty.
     pub fn is_empty(&self) -> bool {
-        self.selections.is_empty() && self.stats() == Stats::default()
+        self.selections.is_empty() && self.tiered.is_empty() && self.stats() == Stats::default()
     }
 
     fn set_pod(&mut self, pod: Pod) -> Vec<InvalidField> {
@@ -197,10 +239,35 @@ impl Brain {
         }
     }
 
-    fn set_namespace(&mut self, name: &str, labels: Option<&Labels>) {
-        let delta = self.selections.set_namespace(name, labels);
+    fn set_namespace(&mut self, name: &str, labels: Option<&Labels>) -> Vec<InvalidField> {
+        let (has_changed, delta) = self.selections.set_namespace(name, labels);
         self.spans.members_changed(&self.selections, &delta, self.outboxes.audience(), &mut self.deliveries);
         self.outboxes.deliver(&mut self.deliveries);
+        if has_changed && self.is_synced() {
+            return self.compile_tiered(self.tiered.namespaces_changed(), Vec::new());
+        }
+        self.is_stale |= has_changed;
+        Vec::new()
+    }
+
+    /// Compiles Antrea policies again. Returns `problems` and their new problems.
+    fn compile_tiered(&mut self, policies: Vec<ObjectName>, mut problems: Vec<InvalidField>) -> Vec<InvalidField> {
+        for name in policies {
+            let (compiled, found) = self.tiered.compile(&mut self.selections, &name);
+            problems.extend(found);
+            self.set_tiered(name, compiled);
+        }
+        problems
+    }
+
+    /// Sets an Antrea policy, or removes it if it is not to be enforced.
+    fn set_tiered(&mut self, name: ObjectName, compiled: Option<CompiledPolicy>) {
+        let (selections, audience, deliveries) = (&self.selections, self.outboxes.audience(), &mut self.deliveries);
+        let unused = match compiled {
+            Some(compiled) => self.spans.set_policy(selections, compiled, audience, deliveries),
+            None => self.spans.remove_policy(selections, &policy_name(name), audience, deliveries),
+        };
+        self.apply_policy(unused);
     }
 
     fn set_policy(&mut self, policy: NetworkPolicy) -> Vec<InvalidField> {

@@ -7,6 +7,7 @@ use types::InvalidField;
 use types::control::{Batch, PolicyName, Report};
 
 use crate::brain::{Brain, Event, Subscription, Superseded};
+use crate::reading::policy_name;
 use crate::status::Reports;
 
 /// Identifies the stream of an agent; the program assigns it.
@@ -97,6 +98,13 @@ impl Controller {
             }
             Event::PolicyGone(name) => {
                 self.reports.forget(&PolicyName::kubernetes(name.clone()));
+                None
+            }
+            Event::AntreaPolicy(policy) => {
+                Some((policy_name(policy.metadata.object_name()), policy.metadata.uid.clone()))
+            }
+            Event::AntreaPolicyGone(name) => {
+                self.reports.forget(&policy_name(name.clone()));
                 None
             }
             _ => None,

@@ -7,9 +7,9 @@ mod group;
 mod kubernetes;
 mod tier;
 
-pub(crate) use antrea::{AntreaReading, AntreaRule, Relative, RelativeNamespaces, Target, kind};
+pub(crate) use antrea::{AntreaReading, AntreaRule, Relative, RelativeNamespaces, Target, kind, policy_name};
 pub(crate) use group::{GroupReading, flatten};
-pub(crate) use kubernetes::{ReadRule, Reading};
+pub(crate) use kubernetes::{ReadPeers, ReadRule, Reading};
 pub(crate) use tier::tier_priority;
 
 use std::fmt;

@@ -153,6 +153,10 @@ impl Replica {
         for rule in &policy.rules {
             let own = rule.applied_to.as_ref().map(|ids| self.pods(ids));
             let pods = own.as_ref().unwrap_or(&pods);
+            // A Node without Pods in the groups of a rule does not get the AddressGroups of the rule either.
+            if pods.is_empty() && matches!(policy.order, Order::Tiered(_)) {
+                continue;
+            }
             let missing: Vec<GroupId> = rule.groups().filter(|id| !self.addresses.contains_key(id)).collect();
             if missing.is_empty() {
                 enforced.rules.extend(self.resolve(policy, rule, pods));

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use types::ObjectName;
+use types::antrea;
 use types::network_policy::NetworkPolicy;
 use types::node::Namespace;
 use types::pod::Pod;
@@ -21,6 +22,20 @@ pub enum Event {
     Policy(Box<NetworkPolicy>),
     /// A NetworkPolicy was deleted.
     PolicyGone(ObjectName),
+    /// A Tier was added or changed.
+    Tier(Box<antrea::Tier>),
+    /// A Tier was deleted.
+    TierGone(String),
+    /// A ClusterNetworkPolicy or NetworkPolicy of Antrea was added or changed.
+    AntreaPolicy(Box<antrea::Policy>),
+    /// A ClusterNetworkPolicy, which has no namespace, or a NetworkPolicy of Antrea was deleted.
+    AntreaPolicyGone(ObjectName),
+    /// A ClusterGroup or Group was added or changed.
+    Group(Box<antrea::Group>),
+    /// A ClusterGroup, which has no namespace, or a Group was deleted.
+    GroupGone(ObjectName),
+    /// The API server serves this kind of Antrea, so that its initial list is awaited. Comes before the list.
+    Watched(Kind),
     /// The initial list of a kind is complete.
     Synced(Kind),
 }
@@ -32,4 +47,15 @@ pub enum Kind {
     Pod,
     Namespace,
     Policy,
+    /// Awaited only after [`Event::Watched`], like all kinds of Antrea: their CRDs may not be installed.
+    Tier,
+    ClusterNetworkPolicy,
+    AntreaNetworkPolicy,
+    ClusterGroup,
+    Group,
+}
+
+impl Kind {
+    /// The kinds that every API server serves.
+    pub(super) const ALWAYS: [Self; 3] = [Self::Pod, Self::Namespace, Self::Policy];
 }

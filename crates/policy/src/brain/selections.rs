@@ -157,6 +157,12 @@ impl Selections {
         self.selections[id].cells.iter().flat_map(|cell| self.cells[cell].pods.iter())
     }
 
+    /// The Namespaces that exist, with their labels.
+    pub(super) fn namespaces(&self) -> impl Iterator<Item = (&str, &Labels)> {
+        let named = self.namespaces.places().filter_map(|(_, namespace)| Some((&*namespace.name, namespace.labels?)));
+        named.map(|(name, labels)| (name, self.namespace_index.labels(labels)))
+    }
+
     /// Adds or updates a Pod; `node` is the id of its Node, if it is scheduled.
     pub(super) fn set_pod(&mut self, endpoint: Endpoint, node: Option<NodeId>) -> PodDelta {
         let hash = self.pod_names.hash(&endpoint.member.pod);
@@ -229,8 +235,8 @@ impl Selections {
         PodDelta { membership, from: leaver.node, departed: leaver.node.map(|_| leaver.member), arrived: None }
     }
 
-    /// Sets the labels of a Namespace; `None` if it was deleted.
-    pub(super) fn set_namespace(&mut self, name: &str, labels: Option<&Labels>) -> MembershipDelta {
+    /// Sets the labels of a Namespace; `None` if it was deleted. Returns whether they have changed, too.
+    pub(super) fn set_namespace(&mut self, name: &str, labels: Option<&Labels>) -> (bool, MembershipDelta) {
         let id = self.namespace(name);
         let new = labels.map(|labels| self.namespace_index.acquire_labels(labels));
         let old = std::mem::replace(&mut self.namespaces[id].labels, new);
@@ -263,7 +269,7 @@ impl Selections {
             self.namespace_index.release_labels(labels);
         }
         self.tidy_namespace(id);
-        membership
+        (old != new, membership)
     }
 
     /// Whether all tables are empty.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use selector::Selector;
 use types::antrea::{AppliedTo, Peer, PeerNamespaces, Policy, Rule};
-use types::control::{Action, Direction, IpBlock, PolicyKind, Priority, Service};
+use types::control::{Action, Direction, IpBlock, PolicyKind, PolicyName, Priority, Service};
 use types::{InvalidField, ObjectName};
 
 use super::group::alone;
@@ -122,6 +122,11 @@ impl AntreaReading {
 /// The kind of a policy with this name.
 pub(crate) fn kind(name: &ObjectName) -> PolicyKind {
     if name.namespace.is_empty() { PolicyKind::AntreaCluster } else { PolicyKind::Antrea }
+}
+
+/// The name of an Antrea policy among all policies.
+pub(crate) fn policy_name(object: ObjectName) -> PolicyName {
+    PolicyName { kind: kind(&object), object }
 }
 
 fn tier_name(written: &str) -> String {

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::control::{Action, Direction, IpBlock, Member, PolicyName, Service};
+use types::control::{Action, Direction, IpBlock, Member, Service};
 use types::{InvalidField, ObjectName};
 
 use super::{Computed, selected};
 use crate::cluster::Cluster;
 use crate::reading::{
     AntreaReading, AntreaRule, GroupReading, Relative, RelativeNamespaces, Selected, Target, flatten, kind,
-    tier_priority,
+    policy_name, tier_priority,
 };
 use crate::resolve::Unresolved;
 
@@ -80,7 +80,7 @@ impl<'a> Reference<'a> {
         peers: Option<(&[IpBlock], Vec<&'a Member>)>,
         computed: &mut Computed,
     ) {
-        let policy = PolicyName { kind: kind(self.name), object: self.name.clone() };
+        let policy = policy_name(self.name.clone());
         let (direction, index, action): (Direction, u32, Action) = (rule.direction, rule.index, rule.action);
         let services: Option<&[Service]> = rule.services.as_deref();
         let unresolved = Unresolved { policy: &policy, direction, index, action, applied_to, peers, services };

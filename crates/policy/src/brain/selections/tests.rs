@@ -64,10 +64,11 @@ fn labels_of_a_namespace_shift_all_of_its_selected_pods() {
         assert!(selections.set_pod(endpoint(pod, ""), None).membership.is_empty());
     }
     let labels = selecting("shop").match_labels;
-    let delta = selections.set_namespace("y", Some(&labels));
+    let (_, delta) = selections.set_namespace("y", Some(&labels));
     assert_eq!(shifts(&selections, &delta), [(web, "+web-1 +web-2".to_owned())]);
-    assert!(selections.set_namespace("y", Some(&labels)).is_empty());
-    let delta = selections.set_namespace("y", None);
+    let (has_changed, delta) = selections.set_namespace("y", Some(&labels));
+    assert!(!has_changed && delta.is_empty());
+    let (_, delta) = selections.set_namespace("y", None);
     assert_eq!(shifts(&selections, &delta), [(web, "-web-1 -web-2".to_owned())]);
 }
 

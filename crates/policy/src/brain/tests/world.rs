@@ -6,17 +6,20 @@ use std::sync::Arc;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::sample::select;
-use types::control::{Direction, Group, GroupId, IpBlock, Policy, PolicyName, Ports};
+use types::antrea::Tier;
+use types::control::{Action, Direction, Group, GroupId, IpBlock, Policy, PolicyName, Ports};
 use types::meta::{IntOrString, LabelRequirement, LabelSelector, Protocol, UnknownFields, WrittenProtocol};
 use types::network_policy::{EgressRule, IngressRule, NetworkPolicy, PolicyPeer, PolicyPort};
 use types::node::Namespace;
 use types::pod::{Container, ContainerPort, Pod, PodIp};
 use types::{InvalidField, ObjectName};
 
+use super::antrea::{antrea_event, tier};
 use crate::brain::{Brain, Event, Kind, Subscription};
+use crate::reading::policy_name;
 use crate::{Cluster, Replica, compute};
 
-const NAMESPACES: &[&str] = &["x", "y", "z"];
+pub(super) const NAMESPACES: &[&str] = &["x", "y", "z"];
 const NODES: &[&str] = &["n1", "n2", "n3"];
 
 /// A step of a random history.
@@ -30,11 +33,11 @@ pub(super) enum Step {
     Take(&'static str),
 }
 
-fn text(of: &'static [&'static str]) -> impl Strategy<Value = String> {
+pub(super) fn text(of: &'static [&'static str]) -> impl Strategy<Value = String> {
     select(of).prop_map(str::to_owned)
 }
 
-fn selector(keys: &'static [&'static str]) -> impl Strategy<Value = LabelSelector> {
+pub(super) fn selector(keys: &'static [&'static str]) -> impl Strategy<Value = LabelSelector> {
     let operator = prop_oneof![20 => text(&["In", "NotIn", "Exists", "DoesNotExist"]), 1 => text(&["Like"])];
     let requirement = (text(keys), operator, vec(text(&["a", "b", "c"]), 1..3)).prop_map(|(key, operator, values)| {
         let values = if operator.ends_with("In") { values } else { vec![] };
@@ -70,7 +73,7 @@ fn peer() -> impl Strategy<Value = PolicyPeer> {
     ]
 }
 
-fn port() -> impl Strategy<Value = PolicyPort> {
+pub(super) fn port() -> impl Strategy<Value = PolicyPort> {
     let what = prop_oneof![
         1 => Just((None, None)),
         3 => select(&[80, 443, 70000][..]).prop_map(|n| (Some(IntOrString::Int(n)), None)),
@@ -164,6 +167,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     ];
     prop_oneof![
         10 => event.prop_map(Step::Event),
+        6 => antrea_event().prop_map(Step::Event),
         1 => select(NODES).prop_map(Step::Subscribe),
         1 => select(NODES).prop_map(Step::Unsubscribe),
         4 => select(NODES).prop_map(Step::Take),
@@ -188,6 +192,9 @@ pub(super) struct World {
     pods: BTreeMap<ObjectName, Pod>,
     namespaces: BTreeMap<String, Namespace>,
     policies: BTreeMap<ObjectName, NetworkPolicy>,
+    tiers: BTreeMap<String, Tier>,
+    antrea_policies: BTreeMap<ObjectName, types::antrea::Policy>,
+    groups: BTreeMap<ObjectName, types::antrea::Group>,
     pub(super) batches: usize,
 }
 
@@ -197,6 +204,9 @@ impl World {
         for kind in [Kind::Pod, Kind::Namespace, Kind::Policy] {
             world.brain.step(Event::Synced(kind));
         }
+        let application = Event::Tier(Box::new(tier("application", 250)));
+        world.track(&application);
+        world.brain.step(application);
         world
     }
 
@@ -230,7 +240,15 @@ impl World {
             Event::NamespaceGone(name) => drop(self.namespaces.remove(name)),
             Event::Policy(policy) => drop(self.policies.insert(policy.metadata.object_name(), (**policy).clone())),
             Event::PolicyGone(name) => drop(self.policies.remove(name)),
-            Event::Synced(_) => {}
+            Event::Tier(tier) => drop(self.tiers.insert(tier.metadata.name.clone(), (**tier).clone())),
+            Event::TierGone(name) => drop(self.tiers.remove(name)),
+            Event::AntreaPolicy(policy) => {
+                self.antrea_policies.insert(policy.metadata.object_name(), (**policy).clone());
+            }
+            Event::AntreaPolicyGone(name) => drop(self.antrea_policies.remove(name)),
+            Event::Group(group) => drop(self.groups.insert(group.metadata.object_name(), (**group).clone())),
+            Event::GroupGone(name) => drop(self.groups.remove(name)),
+            Event::Watched(_) | Event::Synced(_) => {}
         }
     }
 
@@ -246,6 +264,9 @@ impl World {
     /// A brain that gets only the current objects, in another order.
     fn recomputed(&self) -> Brain {
         let mut brain = Brain::default();
+        for policy in self.antrea_policies.values() {
+            brain.step(Event::AntreaPolicy(Box::new(policy.clone())));
+        }
         for policy in self.policies.values().rev() {
             brain.step(Event::Policy(Box::new(policy.clone())));
         }
@@ -254,6 +275,12 @@ impl World {
         }
         for namespace in self.namespaces.values() {
             brain.step(Event::Namespace(namespace.clone()));
+        }
+        for group in self.groups.values().rev() {
+            brain.step(Event::Group(Box::new(group.clone())));
+        }
+        for tier in self.tiers.values() {
+            brain.step(Event::Tier(Box::new(tier.clone())));
         }
         for kind in [Kind::Policy, Kind::Namespace, Kind::Pod] {
             brain.step(Event::Synced(kind));
@@ -281,9 +308,12 @@ impl World {
         // A Pod with an invalid address keeps the others.
         self.pods.values().for_each(|pod| drop(cluster.add_pod(pod)));
         cluster.policies = self.policies.clone();
+        (cluster.tiers, cluster.groups) = (self.tiers.clone(), self.groups.clone());
+        cluster.antrea_policies = self.antrea_policies.clone();
         let reference = compute(&cluster);
 
         let names = self.policies.keys().cloned().map(PolicyName::kubernetes);
+        let names = names.chain(self.antrea_policies.keys().cloned().map(policy_name));
         let problems: Vec<&InvalidField> = names.flat_map(|name| self.brain.problems(&name)).collect();
         equal("problems", &problems, &reference.errors.iter().collect())?;
 
@@ -294,7 +324,7 @@ impl World {
             equal("missing groups", &enforced.missing, &BTreeSet::new())?;
             isolated.extend(enforced.isolated.into_iter().filter(|(_, pod)| has_address(pod)));
             for rule in enforced.rules {
-                let key = (rule.policy, rule.direction, rule.index, rule.peers, rule.ports);
+                let key = (rule.policy, rule.direction, rule.index, rule.action, rule.peers, rule.ports);
                 rules.entry(key).or_default().extend(rule.applied_to.into_iter().filter(has_address));
             }
         }
@@ -302,7 +332,7 @@ impl World {
         // Two port names with one number give equal rules for different Pods.
         let mut expected = BTreeMap::<RuleKey, BTreeSet<ObjectName>>::new();
         for rule in reference.rules {
-            let key = (rule.policy, rule.direction, rule.index, rule.peers, rule.ports);
+            let key = (rule.policy, rule.direction, rule.index, rule.action, rule.peers, rule.ports);
             expected.entry(key).or_default().extend(rule.applied_to);
         }
         equal("isolated Pods", &isolated, &reference.isolated)?;
@@ -320,7 +350,17 @@ impl World {
         for name in self.policies.keys() {
             self.brain.step(Event::PolicyGone(name.clone()));
         }
+        for name in self.antrea_policies.keys() {
+            self.brain.step(Event::AntreaPolicyGone(name.clone()));
+        }
+        for name in self.groups.keys() {
+            self.brain.step(Event::GroupGone(name.clone()));
+        }
+        for name in self.tiers.keys() {
+            self.brain.step(Event::TierGone(name.clone()));
+        }
         (self.pods, self.namespaces, self.policies) = Default::default();
+        (self.tiers, self.antrea_policies, self.groups) = Default::default();
         self.check()?;
         for (subscription, _) in self.agents.values() {
             self.brain.unsubscribe(subscription);
@@ -330,7 +370,7 @@ impl World {
 }
 
 /// A rule without the Pods that it applies to.
-type RuleKey = (PolicyName, Direction, u32, Option<BTreeSet<IpBlock>>, Option<BTreeSet<Ports>>);
+type RuleKey = (PolicyName, Direction, u32, Action, Option<BTreeSet<IpBlock>>, Option<BTreeSet<Ports>>);
 
 fn snapshot(brain: &mut Brain, node: &str) -> Result<Replica, String> {
     let subscription = brain.subscribe(node);
