@@ -1,12 +1,18 @@
-//! Watches Pods, Namespaces and NetworkPolicies, and sends their events to the engine.
+//! Watches Pods, Namespaces, policies, Tiers and groups, and sends their events to the engine.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s::{Client, WatchEvent, WatchFilter, Watched};
+use k8s::{
+    AntreaNetworkPolicy, Client, ClusterGroup, ClusterNetworkPolicy, NamespacedGroup, WatchEvent, WatchFilter, Watched,
+};
 use policy::{Event, Kind};
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
 use types::ObjectName;
+use types::antrea::Tier;
+use types::backoff::Backoff;
 use types::network_policy::NetworkPolicy;
 use types::node::Namespace;
 use types::pod::Pod;
@@ -16,50 +22,125 @@ use crate::engine::Engine;
 /// Without an answer for this long, a watch may have missed changes. A working watch is renewed every 30 s.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(45);
 
+/// How often a kind is looked for that the API server does not have.
+const LOOK_FOR_KIND: Duration = Duration::from_secs(10);
+/// Delays between requests for the kinds that the API server has, while these fail.
+const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+
 /// The watches of all kinds that policies depend on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     /// The plural of each kind, and the time of its last answer.
-    watches: Vec<(&'static str, watch::Receiver<Instant>)>,
+    watches: Arc<Mutex<Vec<(&'static str, watch::Receiver<Instant>)>>>,
 }
 
 impl Sources {
     pub(crate) fn follow(client: &Client, engine: &Engine) -> Self {
-        let with = |kind| (client, engine.clone(), kind);
-        let pods = follow_kind::<Pod>(with(Kind::Pod), |pod| Event::Pod(Box::new(pod)), Event::PodGone);
-        let gone = |name: ObjectName| Event::NamespaceGone(name.name);
-        let namespaces = follow_kind::<Namespace>(with(Kind::Namespace), Event::Namespace, gone);
-        let set = |policy| Event::Policy(Box::new(policy));
-        let policies = follow_kind::<NetworkPolicy>(with(Kind::Policy), set, Event::PolicyGone);
-        Self { watches: vec![pods, namespaces, policies] }
+        let sources = Self::default();
+        let follower = Follower { client: client.clone(), engine: engine.clone(), sources: sources.clone() };
+        tokio::spawn(follower.follow_all());
+        sources
     }
 
     /// The kind whose watch has had no answer for too long, and for how long.
     pub(crate) fn silent(&self, now: Instant) -> Option<(&'static str, Duration)> {
-        let since =
-            self.watches.iter().map(|(plural, last_answer)| (*plural, now.duration_since(*last_answer.borrow())));
+        let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = watches.iter().map(|(plural, last_answer)| (*plural, now.duration_since(*last_answer.borrow())));
         since.filter(|(_, since)| *since >= WATCH_TIMEOUT).max_by_key(|(_, since)| *since)
+    }
+
+    fn add(&self, plural: &'static str, last_answer: watch::Receiver<Instant>) {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner).push((plural, last_answer));
     }
 }
 
-fn follow_kind<T: Watched>(
-    (client, engine, kind): (&Client, Engine, Kind),
-    set: impl Fn(T) -> Event + Send + 'static,
-    gone: impl Fn(ObjectName) -> Event + Send + 'static,
-) -> (&'static str, watch::Receiver<Instant>) {
-    let mut watch = client.watch::<T>(&WatchFilter::default());
-    let last_answer = watch.last_answer();
-    tokio::spawn(async move {
-        loop {
-            let event = match watch.next().await {
-                WatchEvent::Applied(object) => set(object),
-                WatchEvent::Deleted(name) => gone(name),
-                WatchEvent::Synced => Event::Synced(kind),
-            };
-            engine.send(event).await;
+#[derive(Clone)]
+struct Follower {
+    client: Client,
+    engine: Engine,
+    sources: Sources,
+}
+
+impl Follower {
+    async fn follow_all(self) {
+        // First, so that Nodes do not get the policies of Kubernetes without those of Antrea.
+        self.follow_custom::<Tier>(Kind::Tier, Event::Tier, |name| Event::TierGone(name.name)).await;
+        let set = |ClusterNetworkPolicy(policy)| Event::AntreaPolicy(Box::new(policy));
+        self.follow_custom(Kind::ClusterNetworkPolicy, set, Event::AntreaPolicyGone).await;
+        let set = |AntreaNetworkPolicy(policy)| Event::AntreaPolicy(Box::new(policy));
+        self.follow_custom(Kind::AntreaNetworkPolicy, set, Event::AntreaPolicyGone).await;
+        let set = |ClusterGroup(group)| Event::Group(Box::new(group));
+        self.follow_custom(Kind::ClusterGroup, set, Event::GroupGone).await;
+        let set = |NamespacedGroup(group)| Event::Group(Box::new(group));
+        self.follow_custom(Kind::Group, set, Event::GroupGone).await;
+        self.follow::<Pod>(Kind::Pod, |pod| Event::Pod(Box::new(pod)), Event::PodGone);
+        self.follow::<Namespace>(Kind::Namespace, Event::Namespace, |name| Event::NamespaceGone(name.name));
+        let set = |policy| Event::Policy(Box::new(policy));
+        self.follow::<NetworkPolicy>(Kind::Policy, set, Event::PolicyGone);
+    }
+
+    /// Watches a custom resource, now or as soon as its CRD is installed. Returns when it is known which.
+    async fn follow_custom<T: Watched>(
+        &self,
+        kind: Kind,
+        set: impl Fn(T) -> Event + Send + 'static,
+        gone: impl Fn(ObjectName) -> Event + Send + 'static,
+    ) {
+        let (resource, group) = (T::PLURAL, T::GROUP);
+        if self.is_served::<T>().await {
+            self.engine.send(Event::Watched(kind)).await;
+            self.follow(kind, set, gone);
+            return;
         }
-    });
-    (T::PLURAL, last_answer)
+        info!(resource, group, "CRD is not installed; waiting for it");
+        let follower = self.clone();
+        tokio::spawn(async move {
+            while !follower.is_served::<T>().await {
+                sleep(LOOK_FOR_KIND).await;
+            }
+            info!(resource, group, "CRD is installed");
+            follower.engine.send(Event::Watched(kind)).await;
+            follower.follow(kind, set, gone);
+        });
+    }
+
+    /// Whether the API server has a kind; waits for its answer.
+    async fn is_served<T: Watched>(&self) -> bool {
+        let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+        loop {
+            match self.client.serves::<T>().await {
+                Ok(is_served) => return is_served,
+                Err(error) => {
+                    let delay = backoff.next_delay();
+                    if backoff.is_news() {
+                        warn!(%error, "cannot read the kinds of the Kubernetes API; retrying until it answers");
+                    }
+                    sleep(delay).await;
+                }
+            }
+        }
+    }
+
+    fn follow<T: Watched>(
+        &self,
+        kind: Kind,
+        set: impl Fn(T) -> Event + Send + 'static,
+        gone: impl Fn(ObjectName) -> Event + Send + 'static,
+    ) {
+        let mut watch = self.client.watch::<T>(&WatchFilter::default());
+        self.sources.add(T::PLURAL, watch.last_answer());
+        let engine = self.engine.clone();
+        tokio::spawn(async move {
+            loop {
+                let event = match watch.next().await {
+                    WatchEvent::Applied(object) => set(object),
+                    WatchEvent::Deleted(name) => gone(name),
+                    WatchEvent::Synced => Event::Synced(kind),
+                };
+                engine.send(event).await;
+            }
+        });
+    }
 }
 
 #[cfg(test)]
@@ -71,7 +152,9 @@ mod tests {
         let start = Instant::now();
         let (pods, last_answer_pods) = watch::channel(start);
         let (policies, last_answer_policies) = watch::channel(start);
-        let sources = Sources { watches: vec![("pods", last_answer_pods), ("networkpolicies", last_answer_policies)] };
+        let sources = Sources::default();
+        sources.add("pods", last_answer_pods);
+        sources.add("networkpolicies", last_answer_policies);
         let at = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(sources.silent(at(44)), None);
         // Renewed, as every 30 s.

@@ -159,6 +159,16 @@ impl Client {
         Ok(found.map_err(|error| RequestError::new(T::KIND, &name.to_string(), error))?.map(|wire| wire.object))
     }
 
+    /// Whether the API server has the kind: custom resources may not be installed.
+    pub async fn serves<T: Watched>(&self) -> Result<bool, RequestError> {
+        let version = format!("{}/{}", T::GROUP, T::VERSION);
+        match self.in_time(self.kube.list_api_group_resources(&version)).await {
+            Ok(list) => Ok(list.resources.iter().any(|resource| resource.name == T::PLURAL)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+            Err(error) => Err(RequestError::new("APIResourceList", &version, error)),
+        }
+    }
+
     /// Lists the objects of a kind in a namespace.
     pub async fn all<T: Watched>(&self, namespace: &str) -> Result<Vec<T>, RequestError> {
         let found = self.in_time(self.api::<T>(namespace).list(&ListParams::default())).await;

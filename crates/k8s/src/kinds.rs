@@ -2,8 +2,10 @@
 
 use std::fmt::Debug;
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use types::ObjectName;
+use types::antrea::{Group, Policy, Tier};
 use types::config_map::ConfigMap;
 use types::network_policy::NetworkPolicy;
 use types::node::{Namespace, Node};
@@ -48,4 +50,37 @@ watched! {
     Service: "" "v1" "services";
     EndpointSlice: "discovery.k8s.io" "v1" "endpointslices";
     NetworkPolicy: "networking.k8s.io" "v1" "networkpolicies";
+    Tier: "crd.antrea.io" "v1beta1" "tiers";
+}
+
+/// Kinds of Antrea with and without a namespace share a type.
+macro_rules! watched_as {
+    ($($(#[$doc:meta])* $name:ident($object:ident): $kind:literal $plural:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub $object);
+
+        impl Watched for $name {
+            const GROUP: &'static str = "crd.antrea.io";
+            const VERSION: &'static str = "v1beta1";
+            const KIND: &'static str = $kind;
+            const PLURAL: &'static str = $plural;
+
+            fn object_name(&self) -> ObjectName {
+                self.0.metadata.object_name()
+            }
+        }
+    )*};
+}
+
+watched_as! {
+    /// A policy of Antrea for the whole cluster.
+    ClusterNetworkPolicy(Policy): "ClusterNetworkPolicy" "clusternetworkpolicies";
+    /// A policy of Antrea in a namespace.
+    AntreaNetworkPolicy(Policy): "NetworkPolicy" "networkpolicies";
+    /// A group of Antrea for the whole cluster.
+    ClusterGroup(Group): "ClusterGroup" "clustergroups";
+    /// A group of Antrea in a namespace.
+    NamespacedGroup(Group): "Group" "groups";
 }

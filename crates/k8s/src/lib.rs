@@ -22,7 +22,7 @@ mod wire;
 mod write;
 
 pub use client::{Client, ConnectError, RequestError, Timeouts, TokenError};
-pub use kinds::Watched;
+pub use kinds::{AntreaNetworkPolicy, ClusterGroup, ClusterNetworkPolicy, NamespacedGroup, Watched};
 pub use review::{Access, User};
 pub use watch::{Watch, WatchEvent, WatchFilter};
 pub use write::{Event, Outcome, SecretContent};
