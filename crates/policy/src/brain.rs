@@ -135,8 +135,8 @@ impl Brain {
         Vec::new()
     }
 
-    /// Whether the initial list of every kind is complete that the API server serves. Before, Nodes get nothing: they would enforce half of a group as if
-    /// it were the whole.
+    /// Whether the initial lists of all kinds that the API server serves are complete. Before, Nodes get nothing: they would
+    /// enforce half of a group as if it were the whole.
     pub fn is_synced(&self) -> bool {
         Kind::ALWAYS.iter().chain(&self.watched).all(|kind| self.synced.contains(kind))
     }
