@@ -181,12 +181,12 @@ impl Replica {
             (&peers.blocks[..], members)
         });
         let Rule { direction, index, action, .. } = *rule;
-        let services = rule.services.as_deref();
-        Unresolved { policy: &policy.name, direction, index, action, applied_to, peers, services }.resolve(|service| {
-            match service {
-                Service::Named { known_by: Some(id), .. } => self.members(*id).collect(),
-                Service::Named { known_by: None, .. } | Service::Ports(_) => Vec::new(),
-            }
+        let (policy, services) = (&policy.name, rule.services.as_deref());
+        let own_groups = rule.applied_to.as_deref().unwrap_or_default();
+        let unresolved = Unresolved { policy, direction, index, action, own_groups, applied_to, peers, services };
+        unresolved.resolve(|service| match service {
+            Service::Named { known_by: Some(id), .. } => self.members(*id).collect(),
+            Service::Named { known_by: None, .. } | Service::Ports(_) => Vec::new(),
         })
     }
 

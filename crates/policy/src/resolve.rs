@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::ObjectName;
-use types::control::{Action, Direction, IpBlock, Member, PolicyName, Ports, Service};
+use types::control::{Action, Direction, GroupId, IpBlock, Member, PolicyName, Ports, Service};
 use types::meta::Protocol;
 
 /// A resolved rule. A rule with named ports becomes several of these, if Pods give the name different numbers.
@@ -17,6 +17,9 @@ pub struct PolicyRule {
     pub index: u32,
     /// What happens to connections that the rule matches.
     pub action: Action,
+    /// The AppliedToGroups that the rule itself has. They tell rules apart that the controller made of one rule, such as one for
+    /// each Namespace.
+    pub own_groups: Vec<GroupId>,
     /// The Pods that the rule applies to.
     pub applied_to: BTreeSet<ObjectName>,
     /// `None` means all peers.
@@ -31,6 +34,7 @@ pub(crate) struct Unresolved<'a> {
     pub(crate) direction: Direction,
     pub(crate) index: u32,
     pub(crate) action: Action,
+    pub(crate) own_groups: &'a [GroupId],
     pub(crate) applied_to: &'a [&'a Member],
     /// `None` means all peers.
     pub(crate) peers: Option<(&'a [IpBlock], Vec<&'a Member>)>,
@@ -84,7 +88,8 @@ impl<'a> Unresolved<'a> {
         ports: Option<BTreeSet<Ports>>,
     ) -> PolicyRule {
         let Unresolved { direction, index, action, .. } = *self;
-        PolicyRule { policy: self.policy.clone(), direction, index, action, applied_to, peers, ports }
+        let (policy, own_groups) = (self.policy.clone(), self.own_groups.to_vec());
+        PolicyRule { policy, direction, index, action, own_groups, applied_to, peers, ports }
     }
 
     fn all_peers(&self) -> Option<BTreeSet<IpBlock>> {

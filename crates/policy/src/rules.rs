@@ -40,6 +40,7 @@ pub fn compute(cluster: &Cluster) -> Computed {
                 direction: rule.direction,
                 index: rule.index,
                 action: Action::Allow,
+                own_groups: &[],
                 applied_to: &applied_to,
                 peers: rule.peers.as_ref().map(|peers| (&peers.blocks[..], members(&peers.selected))),
                 services: rule.services.as_deref(),

@@ -6,7 +6,7 @@ use std::fmt;
 use delta::{StableHasher, StableKey};
 use pipeline::model::{Applied, RuleKind};
 use policy::PolicyRule;
-use types::control::{Action, Direction, Order, Policy, PolicyKind, PolicyName, Ports, Rank, Rule, Service};
+use types::control::{Action, Direction, GroupId, Order, Policy, PolicyKind, PolicyName, Ports, Rank, Rule, Service};
 
 /// The identity of a rule, to which its number is assigned.
 ///
@@ -20,7 +20,7 @@ pub(super) struct RuleKey {
     verdict: Option<(Rank, Action)>,
     pub(super) direction: Direction,
     index: u32,
-    /// Hash of the peers and named ports as written in the policy.
+    /// Hash of the peers, named ports and own AppliedToGroups as written in the policy.
     written: u64,
     ports: Option<BTreeSet<Ports>>,
 }
@@ -103,8 +103,9 @@ fn feed_direction(direction: Direction, hash: &mut StableHasher) {
 /// The rules of a policy by key. Merges rules of the same index and ports if all have the same peers, or all apply to the same
 /// Pods.
 pub(super) fn united(policy: &Policy, rules: BTreeSet<PolicyRule>) -> BTreeMap<RuleKey, PolicyRule> {
-    let written: BTreeMap<(Direction, u32), u64> =
-        policy.rules.iter().map(|rule| ((rule.direction, rule.index), as_written(rule))).collect();
+    let own_groups = |rule: &Rule| rule.applied_to.clone().unwrap_or_default();
+    let written: BTreeMap<(Direction, u32, Vec<GroupId>), u64> =
+        policy.rules.iter().map(|rule| ((rule.direction, rule.index, own_groups(rule)), as_written(rule))).collect();
     let mut united: BTreeMap<RuleKey, PolicyRule> = BTreeMap::new();
     for rule in rules {
         let key = RuleKey {
@@ -116,7 +117,7 @@ pub(super) fn united(policy: &Policy, rules: BTreeSet<PolicyRule>) -> BTreeMap<R
             },
             direction: rule.direction,
             index: rule.index,
-            written: written.get(&(rule.direction, rule.index)).copied().unwrap_or_default(),
+            written: written.get(&(rule.direction, rule.index, rule.own_groups.clone())).copied().unwrap_or_default(),
             ports: rule.ports.clone(),
         };
         match united.get_mut(&key) {
@@ -133,7 +134,7 @@ pub(super) fn united(policy: &Policy, rules: BTreeSet<PolicyRule>) -> BTreeMap<R
     united
 }
 
-/// Hash of a rule's peers and named ports as written, without the members of groups.
+/// Hash of a rule's peers, named ports and own AppliedToGroups as written, without the members of groups.
 fn as_written(rule: &Rule) -> u64 {
     let mut hash = StableHasher::default();
     match &rule.peers {
@@ -151,6 +152,9 @@ fn as_written(rule: &Rule) -> u64 {
                 0u8.feed(&mut hash);
             }
         }
+    }
+    for group in rule.applied_to.iter().flatten() {
+        hash.write(&group.0);
     }
     for service in rule.services.iter().flatten() {
         match service {

@@ -83,7 +83,8 @@ impl<'a> Reference<'a> {
         let policy = policy_name(self.name.clone());
         let (direction, index, action): (Direction, u32, Action) = (rule.direction, rule.index, rule.action);
         let services: Option<&[Service]> = rule.services.as_deref();
-        let unresolved = Unresolved { policy: &policy, direction, index, action, applied_to, peers, services };
+        let unresolved =
+            Unresolved { policy: &policy, direction, index, action, own_groups: &[], applied_to, peers, services };
         let everyone = |_: &Service| selected(self.cluster, self.name, &Selected::everyone());
         computed.rules.extend(unresolved.resolve(everyone));
     }

@@ -193,6 +193,7 @@ fn flows_and_documentation_agree_about_every_connection() {
         let documented = Cluster {
             namespaces: NAMESPACES.map(|name| (name.to_owned(), namespace_labels(name))).into(),
             policies: policies.clone(),
+            ..Cluster::default()
         };
         let mut client_port = 1024;
         for from in &ends {
