@@ -7,7 +7,7 @@ use types::control::{GroupId, IpBlock, Order, Policy, Rank, Rule};
 use types::meta::Labels;
 use types::{InvalidField, ObjectName};
 
-use super::super::compile::{CompiledPolicy, Compiler, Uses};
+use super::super::compile::{AppliedToGroups, CompiledPolicy, Compiler, Several, Uses};
 use super::super::selections::{SelectionId, Selections};
 use super::{Dependency, Tiered, TieredPolicy};
 use crate::reading::{
@@ -55,9 +55,9 @@ pub(super) fn compile(
     }
     let TieredCompiler { compiler: Compiler { addresses, selections, .. }, applied_to, links, mut rules, .. } =
         compiler;
-    let uses =
-        Uses { applied_to: applied_to.into_iter().collect(), addresses, links: Some(links.into_iter().collect()) };
-    let groups: BTreeSet<GroupId> = uses.applied_to.iter().map(|id| selections.group_id(*id)).collect();
+    let groups: BTreeSet<GroupId> = applied_to.iter().map(|id| selections.group_id(*id)).collect();
+    let several = Several { groups: applied_to.into_iter().collect(), links: links.into_iter().collect() };
+    let uses = Uses { applied_to: AppliedToGroups::Several(Box::new(several)), addresses };
     let groups: Vec<GroupId> = groups.into_iter().collect();
     for rule in &mut rules {
         rule.applied_to = rule.applied_to.take().filter(|own| *own != groups);
