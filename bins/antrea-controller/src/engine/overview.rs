@@ -69,6 +69,7 @@ pub(super) fn name(event: &Event) -> &'static str {
         Event::AntreaPolicy(_) | Event::AntreaPolicyGone(_) => "an Antrea policy event",
         Event::Tier(_) | Event::TierGone(_) => "a Tier event",
         Event::Group(_) | Event::GroupGone(_) => "a ClusterGroup or Group event",
+        Event::ExternalEntity(_) | Event::ExternalEntityGone(_) => "an ExternalEntity event",
         Event::Watched(_) => "the start of an initial list",
         Event::Synced(_) => "the end of an initial list",
     }
