@@ -21,6 +21,7 @@ mod policy_events;
 mod rest;
 mod run;
 mod sources;
+mod tiers;
 mod tls;
 
 use std::path::PathBuf;

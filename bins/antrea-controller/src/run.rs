@@ -20,7 +20,7 @@ use crate::engine::Engine;
 use crate::peers::Peers;
 use crate::rest::Rest;
 use crate::sources::Sources;
-use crate::{node_ipam, policy_events, tls};
+use crate::{node_ipam, policy_events, tiers, tls};
 
 /// The Lease of the leader.
 const LEASE: &str = "antrea-controller";
@@ -68,6 +68,7 @@ async fn start(config: &Config) -> Result<Started> {
     let elected = client.clone();
     tokio::spawn(async move { elected.lead(&lease, &me, &leading).await });
     tokio::spawn(policy_events::write(client.clone(), engine.clone(), leads.clone(), pending_warnings));
+    tokio::spawn(tiers::keep(client.clone(), leads.clone()));
     if config.node_ipam.enable_node_ipam {
         tokio::spawn(node_ipam::run(client.clone(), config.node_ipam.clone(), leads.clone()));
     }

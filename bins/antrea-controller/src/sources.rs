@@ -9,10 +9,9 @@ use k8s::{
 use policy::{Event, Kind};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
-use tracing::{info, warn};
+use tracing::info;
 use types::ObjectName;
 use types::antrea::Tier;
-use types::backoff::Backoff;
 use types::network_policy::NetworkPolicy;
 use types::node::Namespace;
 use types::pod::Pod;
@@ -64,7 +63,8 @@ struct Follower {
 impl Follower {
     async fn follow_all(self) {
         // First, so that Nodes do not get the policies of Kubernetes without those of Antrea.
-        self.follow_custom::<Tier>(Kind::Tier, Event::Tier, |name| Event::TierGone(name.name)).await;
+        let set = |tier| Event::Tier(Box::new(tier));
+        self.follow_custom::<Tier>(Kind::Tier, set, |name| Event::TierGone(name.name)).await;
         let set = |ClusterNetworkPolicy(policy)| Event::AntreaPolicy(Box::new(policy));
         self.follow_custom(Kind::ClusterNetworkPolicy, set, Event::AntreaPolicyGone).await;
         let set = |AntreaNetworkPolicy(policy)| Event::AntreaPolicy(Box::new(policy));
@@ -87,7 +87,7 @@ impl Follower {
         gone: impl Fn(ObjectName) -> Event + Send + 'static,
     ) {
         let (resource, group) = (T::PLURAL, T::GROUP);
-        if self.is_served::<T>().await {
+        if is_served::<T>(&self.client).await {
             self.engine.send(Event::Watched(kind)).await;
             self.follow(kind, set, gone);
             return;
@@ -95,30 +95,11 @@ impl Follower {
         info!(resource, group, "CRD is not installed; waiting for it");
         let follower = self.clone();
         tokio::spawn(async move {
-            while !follower.is_served::<T>().await {
-                sleep(LOOK_FOR_KIND).await;
-            }
+            until_served::<T>(&follower.client).await;
             info!(resource, group, "CRD is installed");
             follower.engine.send(Event::Watched(kind)).await;
             follower.follow(kind, set, gone);
         });
-    }
-
-    /// Whether the API server has a kind; waits for its answer.
-    async fn is_served<T: Watched>(&self) -> bool {
-        let mut backoff = Backoff::new(RETRY.0, RETRY.1);
-        loop {
-            match self.client.serves::<T>().await {
-                Ok(is_served) => return is_served,
-                Err(error) => {
-                    let delay = backoff.next_delay();
-                    if backoff.is_news() {
-                        warn!(%error, "cannot read the kinds of the Kubernetes API; retrying until it answers");
-                    }
-                    sleep(delay).await;
-                }
-            }
-        }
     }
 
     fn follow<T: Watched>(
@@ -141,6 +122,18 @@ impl Follower {
             }
         });
     }
+}
+
+/// Waits until a CRD is installed.
+pub(crate) async fn until_served<T: Watched>(client: &Client) {
+    while !is_served::<T>(client).await {
+        sleep(LOOK_FOR_KIND).await;
+    }
+}
+
+/// Whether the API server has a kind; waits for its answer.
+async fn is_served<T: Watched>(client: &Client) -> bool {
+    reconcile::retry("kinds of the Kubernetes API", RETRY, || client.serves::<T>()).await
 }
 
 #[cfg(test)]

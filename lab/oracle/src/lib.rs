@@ -1,4 +1,4 @@
-//! An oracle for NetworkPolicies that follows the Kubernetes documentation literally. For tests only.
+//! An oracle for policies of Kubernetes and Antrea that follows their documentation literally. For tests only.
 //!
 //! *Role.* [`connects`] decides whether a connection is allowed. It knows nothing of groups, flows or changes, and
 //! evaluates everything each time: an implementation that disagrees with it is probably wrong.
@@ -6,7 +6,9 @@
 //! *Invariants.* It shares no code with the tested crates but the object types.
 //!
 //! *Not here.* Invalid objects: the API server rejects most of them, and the others are tested elsewhere. An invalid
-//! peer matches nothing.
+//! peer matches nothing. Groups, names of domains and other peers of Antrea that are not Pods or addresses.
+
+mod tiers;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,6 +18,8 @@ use types::meta::{IntOrString, LabelSelector, Labels, Protocol};
 use types::network_policy::{NetworkPolicy, PolicyPeer, PolicyPort};
 use types::pod::Pod;
 
+use tiers::Verdict;
+
 /// The objects that decide about a connection.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
@@ -23,6 +27,10 @@ pub struct Cluster {
     pub namespaces: BTreeMap<String, Labels>,
     /// All policies of all Namespaces.
     pub policies: Vec<NetworkPolicy>,
+    /// Priorities of Tiers by name.
+    pub tiers: BTreeMap<String, u8>,
+    /// The policies of Antrea, of namespaces and of the cluster.
+    pub antrea_policies: Vec<types::antrea::Policy>,
 }
 
 /// Client or server of a connection.
@@ -55,6 +63,11 @@ fn allows(
     target: (End<'_>, Protocol, u16),
 ) -> bool {
     let Some(pod) = end.pod else { return true };
+    match tiers::decide(cluster, false, direction, end, other, target) {
+        Verdict::Allow => return true,
+        Verdict::Deny => return false,
+        Verdict::Next => {}
+    }
     let mut isolated = false;
     for policy in &cluster.policies {
         let namespace = &policy.metadata.namespace;
@@ -77,7 +90,7 @@ fn allows(
             return true;
         }
     }
-    !isolated
+    !isolated && tiers::decide(cluster, true, direction, end, other, target) != Verdict::Deny
 }
 
 fn is_about(policy: &NetworkPolicy, direction: Direction) -> bool {

@@ -66,11 +66,11 @@ pub(super) fn name(event: &Event) -> &'static str {
         Event::Policy(_) | Event::PolicyGone(_) => "a NetworkPolicy event",
         Event::Pod(_) | Event::PodGone(_) => "a Pod event",
         Event::Namespace(_) | Event::NamespaceGone(_) => "a Namespace event",
-        Event::AntreaPolicy(_) | Event::AntreaPolicyGone(_) => "an Antrea policy event",
+        Event::AntreaPolicy(_) | Event::AntreaPolicyGone(_) => "an event of an Antrea policy",
         Event::Tier(_) | Event::TierGone(_) => "a Tier event",
-        Event::Group(_) | Event::GroupGone(_) => "a ClusterGroup or Group event",
+        Event::Group(_) | Event::GroupGone(_) => "a Group event",
         Event::ExternalEntity(_) | Event::ExternalEntityGone(_) => "an ExternalEntity event",
-        Event::Watched(_) => "the start of an initial list",
+        Event::Watched(_) => "the start of a watch",
         Event::Synced(_) => "the end of an initial list",
     }
 }

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::accounts;
 use super::control_plane::ControlPlane;
 use super::forward::{End, forward_to};
+use super::install::CRDS;
 use super::underlay::Underlay;
 use crate::node::daemon::Backoff;
 use crate::plan::{self, Plan, Segment};
@@ -46,6 +47,7 @@ pub(crate) async fn start(
     plan: &Plan,
     underlay: &Underlay,
 ) -> Result<()> {
+    crate::client::apply(client, CRDS, |_| true).await.context("antrea-crds.yml")?;
     crate::client::apply(client, MANIFEST, |kind| !SKIPPED_KINDS.contains(&kind))
         .await
         .context("the ServiceAccount of the controllers")?;

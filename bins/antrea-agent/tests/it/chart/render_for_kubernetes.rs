@@ -41,7 +41,7 @@ fn render(values: &Value) -> Objects {
     let dir = Scratch::new().unwrap();
     let file = dir.path().join("values.yaml");
     fs::write(&file, values.to_string()).unwrap();
-    objects(&helm("template", &["--values", file.to_str().unwrap()]).unwrap())
+    objects(&helm("template", &["--include-crds", "--values", file.to_str().unwrap()]).unwrap())
 }
 
 fn manifests(names: &[&str]) -> Objects {
@@ -50,7 +50,7 @@ fn manifests(names: &[&str]) -> Objects {
 }
 
 fn plain() -> Objects {
-    manifests(&["antrea-agent.yml", "antrea-ovs.yml", "antrea-controller.yml"])
+    manifests(&["antrea-crds.yml", "antrea-agent.yml", "antrea-ovs.yml", "antrea-controller.yml"])
 }
 
 fn assert_same(rendered: &Objects, expected: &Objects) {

@@ -22,6 +22,12 @@ const PORTS: [u16; 2] = [80, 81];
 /// How often it is tried until everything is as it should be.
 const TRIES: usize = 8;
 
+const ANTREA: &str = "crd.antrea.io/v1beta1";
+
+fn antrea_kind(namespace: &str) -> &'static str {
+    if namespace.is_empty() { "ClusterNetworkPolicy" } else { "NetworkPolicy" }
+}
+
 type Name = (&'static str, &'static str);
 
 pub(crate) struct World {
@@ -37,8 +43,8 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn start() -> Self {
-        let (lab, api) = network("policies", 3, &[]);
+    pub(crate) fn start(lab: &'static str) -> Self {
+        let (lab, api) = network(lab, 3, &[]);
         for namespace in NAMESPACES {
             api.put("", "v1", "Namespace", namespace, json!({"metadata": {"labels": {"ns": namespace}}}));
             for (name, node) in PODS {
@@ -90,6 +96,34 @@ impl World {
     pub(crate) fn policy_gone(&mut self, namespace: &str, name: &str) {
         self.api.remove(namespace, "networking.k8s.io/v1", "NetworkPolicy", name);
         self.forget(namespace, name);
+    }
+
+    /// Sets a policy of Antrea; without a namespace it is a ClusterNetworkPolicy.
+    pub(crate) fn antrea_policy(&mut self, namespace: &str, name: &str, spec: &Value) {
+        self.api.put(namespace, ANTREA, antrea_kind(namespace), name, json!({"spec": spec}));
+        let object = json!({"metadata": {"namespace": namespace, "name": name}, "spec": spec});
+        self.forget_antrea(namespace, name);
+        self.cluster.antrea_policies.push(serde_json::from_value(object).unwrap());
+    }
+
+    pub(crate) fn antrea_policy_gone(&mut self, namespace: &str, name: &str) {
+        self.api.remove(namespace, ANTREA, antrea_kind(namespace), name);
+        self.forget_antrea(namespace, name);
+    }
+
+    fn forget_antrea(&mut self, namespace: &str, name: &str) {
+        let is_it = |meta: &types::meta::Metadata| meta.namespace == namespace && meta.name == name;
+        self.cluster.antrea_policies.retain(|policy| !is_it(&policy.metadata));
+    }
+
+    /// Waits for the Tiers that the controller creates.
+    pub(crate) fn wait_for_tiers(&mut self) {
+        for (name, priority) in [("emergency", 50), ("securityops", 100), ("application", 250), ("baseline", 253)] {
+            let found = || self.api.object("", ANTREA, "Tier", name).map(|tier| tier["spec"]["priority"].clone());
+            let found = testkit::wait::until(format!("Tier {name}"), TIMEOUT, found).unwrap();
+            assert_eq!(found, json!(priority), "{name}");
+            self.cluster.tiers.insert(name.to_owned(), priority);
+        }
     }
 
     fn forget(&mut self, namespace: &str, name: &str) {
