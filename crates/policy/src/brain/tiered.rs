@@ -44,7 +44,7 @@ enum Dependency {
     Group(ObjectName),
     /// The labels of all Namespaces.
     Namespaces,
-    /// All ExternalEntities.
+    /// Labels, addresses and ports of all ExternalEntities.
     Entities,
 }
 
