@@ -46,7 +46,7 @@ use types::pod::Pod;
 use types::{InvalidField, ObjectName};
 
 use crate::endpoint::Endpoint;
-use crate::reading::policy_name;
+use crate::reading::{EntityReading, policy_name};
 use compile::{CompiledPolicy, Uses, compile};
 use nodes::{NodeId, NodeNames};
 use outboxes::{Deliveries, Outboxes, Pending};
@@ -67,7 +67,8 @@ pub struct Brain {
     synced: BTreeSet<Kind>,
     /// Kinds of Antrea that the API server serves.
     watched: BTreeSet<Kind>,
-    /// Namespaces have changed before the end of the initial sync: rules per Namespace are compiled at its end, once.
+    /// Namespaces or ExternalEntities have changed before the end of the initial sync: rules that depend on all of them are
+    /// compiled at its end, once.
     is_stale: bool,
 }
 
@@ -122,13 +123,20 @@ impl Brain {
                 let changed = self.tiered.remove_group(name);
                 return self.compile_tiered(changed, Vec::new());
             }
+            Event::ExternalEntity(entity) => {
+                let name = entity.metadata.object_name();
+                let (reading, problems) = EntityReading::new(&name, &entity);
+                return self.set_entity(name, Some(reading), problems);
+            }
+            Event::ExternalEntityGone(name) => return self.set_entity(name, None, Vec::new()),
             Event::Watched(kind) => {
                 self.watched.insert(kind);
             }
             Event::Synced(kind) => {
                 self.synced.insert(kind);
                 if self.is_synced() && std::mem::take(&mut self.is_stale) {
-                    return self.compile_tiered(self.tiered.namespaces_changed(), Vec::new());
+                    let problems = self.compile_tiered(self.tiered.namespaces_changed(), Vec::new());
+                    return self.compile_tiered(self.tiered.entities_changed(), problems);
                 }
             }
         }
@@ -248,6 +256,20 @@ impl Brain {
         }
         self.is_stale |= has_changed;
         Vec::new()
+    }
+
+    fn set_entity(
+        &mut self,
+        name: ObjectName,
+        entity: Option<EntityReading>,
+        problems: Vec<InvalidField>,
+    ) -> Vec<InvalidField> {
+        let has_changed = self.tiered.set_entity(name, entity);
+        if has_changed && self.is_synced() {
+            return self.compile_tiered(self.tiered.entities_changed(), problems);
+        }
+        self.is_stale |= has_changed;
+        problems
     }
 
     /// Compiles Antrea policies again. Returns `problems` and their new problems.

@@ -25,6 +25,8 @@ pub struct Cluster {
     pub antrea_policies: BTreeMap<ObjectName, antrea::Policy>,
     /// Groups by namespace and name; ClusterGroups have no namespace.
     pub groups: BTreeMap<ObjectName, antrea::Group>,
+    /// ExternalEntities by namespace and name.
+    pub entities: BTreeMap<ObjectName, antrea::ExternalEntity>,
 }
 
 impl Cluster {

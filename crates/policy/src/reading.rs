@@ -3,11 +3,13 @@
 //! Every problem is reported with its object and field. Parts that cannot be parsed match nothing.
 
 mod antrea;
+mod entity;
 mod group;
 mod kubernetes;
 mod tier;
 
 pub(crate) use antrea::{AntreaReading, AntreaRule, Relative, RelativeNamespaces, Target, kind, policy_name};
+pub(crate) use entity::EntityReading;
 pub(crate) use group::{GroupReading, flatten};
 pub(crate) use kubernetes::{ReadPeers, ReadRule, Reading};
 pub(crate) use tier::tier_priority;

@@ -69,6 +69,7 @@ pub(super) fn name(event: &Event) -> &'static str {
         Event::AntreaPolicy(_) | Event::AntreaPolicyGone(_) => "an event of an Antrea policy",
         Event::Tier(_) | Event::TierGone(_) => "a Tier event",
         Event::Group(_) | Event::GroupGone(_) => "a Group event",
+        Event::ExternalEntity(_) | Event::ExternalEntityGone(_) => "an ExternalEntity event",
         Event::Watched(_) => "the start of a watch",
         Event::Synced(_) => "the end of an initial list",
     }

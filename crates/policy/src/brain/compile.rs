@@ -22,31 +22,51 @@ pub(super) struct CompiledPolicy {
 }
 
 /// The selections of a policy.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct Uses {
-    /// The AppliedToGroups, sorted and without duplicates.
-    pub(super) applied_to: SmallVec<[SelectionId; 1]>,
+    pub(super) applied_to: AppliedToGroups,
     /// The AddressGroups that its rules name, without duplicates.
     pub(super) addresses: SmallVec<[SelectionId; 2]>,
-    /// The AddressGroups that an AppliedToGroup needs; `None` if each needs all.
-    pub(super) links: Option<Box<[(SelectionId, SelectionId)]>>,
+}
+
+/// The AppliedToGroups of a policy.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum AppliedToGroups {
+    /// It needs all AddressGroups of the policy. Most policies have one, and no memory for more.
+    One(SelectionId),
+    Several(Box<Several>),
+}
+
+/// Any number of AppliedToGroups.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Several {
+    /// Sorted and without duplicates.
+    pub(super) groups: Vec<SelectionId>,
+    /// AppliedToGroups, with each AddressGroup that they need.
+    pub(super) links: Vec<(SelectionId, SelectionId)>,
 }
 
 impl Uses {
+    /// The AppliedToGroups, sorted and without duplicates.
+    pub(super) fn applied_to(&self) -> &[SelectionId] {
+        match &self.applied_to {
+            AppliedToGroups::One(group) => std::slice::from_ref(group),
+            AppliedToGroups::Several(several) => &several.groups,
+        }
+    }
+
     /// AppliedToGroups, with each AddressGroup that they need.
     pub(super) fn links(&self) -> impl Iterator<Item = (SelectionId, SelectionId)> {
-        let every = self.links.is_none().then(|| {
-            let pairs = |applied_to: &SelectionId| {
-                let applied_to = *applied_to;
-                self.addresses.iter().map(move |address| (applied_to, *address))
-            };
-            self.applied_to.iter().flat_map(pairs)
-        });
-        every.into_iter().flatten().chain(self.links.iter().flatten().copied())
+        let (one, several) = match &self.applied_to {
+            AppliedToGroups::One(group) => (Some(*group), &[][..]),
+            AppliedToGroups::Several(several) => (None, &several.links[..]),
+        };
+        let of_one = one.into_iter().flat_map(|group| self.addresses.iter().map(move |address| (group, *address)));
+        of_one.chain(several.iter().copied())
     }
 
     pub(super) fn release(&self, selections: &mut Selections) {
-        for selection in self.applied_to.iter().chain(&self.addresses) {
+        for selection in self.applied_to().iter().chain(&self.addresses) {
             selections.release(*selection);
         }
     }
@@ -60,7 +80,7 @@ pub(super) fn compile(selections: &mut Selections, mut written: NetworkPolicy) -
     let applied_to = selections.acquire(&name.namespace, &reading.applied_to);
     let mut compiler = Compiler::new(selections);
     let rules = reading.rules.into_iter().map(|rule| compiler.rule(&name.namespace, rule)).collect();
-    let uses = Uses { applied_to: [applied_to].into(), addresses: compiler.addresses, links: None };
+    let uses = Uses { applied_to: AppliedToGroups::One(applied_to), addresses: compiler.addresses };
     let policy = Policy {
         name: PolicyName::kubernetes(name),
         uid: written.metadata.uid,

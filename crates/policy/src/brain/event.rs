@@ -34,6 +34,10 @@ pub enum Event {
     Group(Box<antrea::Group>),
     /// A ClusterGroup, which has no namespace, or a Group was deleted.
     GroupGone(ObjectName),
+    /// An ExternalEntity was added or changed.
+    ExternalEntity(Box<antrea::ExternalEntity>),
+    /// An ExternalEntity was deleted.
+    ExternalEntityGone(ObjectName),
     /// The API server serves this kind of Antrea, so that its initial list is awaited. Comes before the list.
     Watched(Kind),
     /// The initial list of a kind is complete.
@@ -53,6 +57,7 @@ pub enum Kind {
     AntreaNetworkPolicy,
     ClusterGroup,
     Group,
+    ExternalEntity,
 }
 
 impl Kind {

@@ -12,7 +12,7 @@ use types::{InvalidField, ObjectName};
 
 use super::compile::CompiledPolicy;
 use super::selections::Selections;
-use crate::reading::{AntreaReading, GroupReading, tier_priority};
+use crate::reading::{AntreaReading, EntityReading, GroupReading, tier_priority};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tiered {
@@ -20,6 +20,7 @@ pub(super) struct Tiered {
     tiers: BTreeMap<String, u8>,
     /// ClusterGroups have no namespace.
     groups: BTreeMap<ObjectName, GroupReading>,
+    entities: BTreeMap<ObjectName, EntityReading>,
     /// ClusterNetworkPolicies have no namespace.
     policies: BTreeMap<ObjectName, TieredPolicy>,
     /// Policies by what they depend on.
@@ -43,6 +44,8 @@ enum Dependency {
     Group(ObjectName),
     /// The labels of all Namespaces.
     Namespaces,
+    /// Labels, addresses and ports of all ExternalEntities.
+    Entities,
 }
 
 impl Tiered {
@@ -82,9 +85,26 @@ impl Tiered {
         self.dependents(&Dependency::Group(name))
     }
 
+    /// Sets an ExternalEntity, or removes it. Returns whether it has changed.
+    pub(super) fn set_entity(&mut self, name: ObjectName, entity: Option<EntityReading>) -> bool {
+        match entity {
+            Some(entity) if self.entities.get(&name) == Some(&entity) => false,
+            Some(entity) => {
+                self.entities.insert(name, entity);
+                true
+            }
+            None => self.entities.remove(&name).is_some(),
+        }
+    }
+
     /// The policies to compile after a change of a Namespace.
     pub(super) fn namespaces_changed(&self) -> Vec<ObjectName> {
         self.dependents(&Dependency::Namespaces)
+    }
+
+    /// The policies to compile after a change of an ExternalEntity.
+    pub(super) fn entities_changed(&self) -> Vec<ObjectName> {
+        self.dependents(&Dependency::Entities)
     }
 
     /// Sets a policy, which is to be compiled.
@@ -127,7 +147,11 @@ impl Tiered {
 
     /// Whether all tables are empty.
     pub(super) fn is_empty(&self) -> bool {
-        self.tiers.is_empty() && self.groups.is_empty() && self.policies.is_empty() && self.dependents.is_empty()
+        self.tiers.is_empty()
+            && self.groups.is_empty()
+            && self.entities.is_empty()
+            && self.policies.is_empty()
+            && self.dependents.is_empty()
     }
 
     fn dependents(&self, on: &Dependency) -> Vec<ObjectName> {

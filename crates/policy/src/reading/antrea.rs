@@ -66,6 +66,8 @@ pub(crate) struct AntreaPeers {
     pub(crate) targets: Vec<Target>,
     pub(crate) blocks: Vec<IpBlock>,
     pub(crate) relative: Vec<Relative>,
+    /// ExternalEntities by their labels, not Pods.
+    pub(crate) entities: Vec<Selected>,
 }
 
 /// Pods in Namespaces relative to that of each Pod that the rule applies to.
@@ -298,7 +300,7 @@ impl Reader<'_> {
         let mut is_valid = is_known || !action.is_allow();
         for (is_set, name) in [
             (!peer.fqdn.is_empty(), "fqdn"),
-            (peer.external_entity_selector.is_some(), "externalEntitySelector"),
+            (peer.external_entity_selector.is_some() && self.is_cluster(), "externalEntitySelector"),
             (peer.node_selector.is_some(), "nodeSelector"),
             (peer.service_account.is_some(), "serviceAccount"),
             (!matches!(peer.scope.as_str(), "" | "Cluster"), "scope"),
@@ -312,6 +314,18 @@ impl Reader<'_> {
             return;
         }
         let selectors = (peer.pod_selector.as_ref(), peer.namespace_selector.as_ref());
+        if let Some(entities) = &peer.external_entity_selector {
+            let is_alone = peer.ip_block.is_none() && peer.group.is_empty() && peer.namespaces.is_none();
+            if is_alone && peer.pod_selector.is_none() {
+                let labels = self.problems.selector(entities, || format!("{}.externalEntitySelector", field()));
+                let scope = self.problems.selected((None, selectors.1), alone(&self.name.namespace), field);
+                read.entities.extend(labels.zip(scope).map(|(pods, selected)| Selected { pods, ..selected }));
+            } else {
+                let problem = "externalEntitySelector can only be combined with namespaceSelector; it matches nothing";
+                self.problems.report(field(), problem);
+            }
+            return;
+        }
         match (&peer.ip_block, peer.group.as_str(), &peer.namespaces, selectors) {
             (Some(block), "", None, (None, None)) => read.blocks.extend(self.problems.block(block, block_field)),
             (None, "", None, (None, None)) => {

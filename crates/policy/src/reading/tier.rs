@@ -1,4 +1,4 @@
-//! Validates Tiers.
+//! Validates the priorities of Tiers.
 
 use types::antrea::Tier;
 use types::{InvalidField, ObjectName};

@@ -8,8 +8,8 @@ use types::{InvalidField, ObjectName};
 use super::{Computed, selected};
 use crate::cluster::Cluster;
 use crate::reading::{
-    AntreaReading, AntreaRule, GroupReading, Relative, RelativeNamespaces, Selected, Target, flatten, kind,
-    policy_name, tier_priority,
+    AntreaReading, AntreaRule, EntityReading, GroupReading, Relative, RelativeNamespaces, Scope, Selected, Target,
+    flatten, kind, policy_name, tier_priority,
 };
 use crate::resolve::Unresolved;
 
@@ -17,17 +17,25 @@ use crate::resolve::Unresolved;
 pub(super) fn compute(cluster: &Cluster, computed: &mut Computed) {
     let groups: BTreeMap<ObjectName, GroupReading> =
         cluster.groups.iter().map(|(name, group)| (name.clone(), GroupReading::new(name, group))).collect();
+    let entities: Vec<EntityReading> =
+        cluster.entities.iter().map(|(name, entity)| EntityReading::new(name, entity).0).collect();
     for (name, policy) in &cluster.antrea_policies {
         let mut reading = AntreaReading::new(name, policy);
-        let mut reference =
-            Reference { cluster, groups: &groups, name, problems: std::mem::take(&mut reading.problems) };
+        let problems = std::mem::take(&mut reading.problems);
+        let mut reference = Reference { cluster, groups: &groups, name, problems };
         if cluster.tiers.get(&reading.tier).is_none_or(|tier| tier_priority(tier).0.is_none()) {
             reference.problems.push(reading.missing_tier(name));
         } else if reading.priority.is_some() {
             let of_policy = reference.applied_to(&reading.applied_to);
             for rule in &reading.rules {
                 let own = rule.applied_to.as_ref().map(|targets| reference.applied_to(targets));
-                reference.rule(rule, own.as_deref().unwrap_or(&of_policy), computed);
+                let pods = own.as_deref().unwrap_or(&of_policy);
+                reference.rule(rule, pods, computed);
+                let selected = rule.peers.iter().flat_map(|peers| &peers.entities);
+                let found: Vec<&Member> = selected.flat_map(|it| reference.entities(&entities, it)).collect();
+                if !found.is_empty() {
+                    reference.add(rule, pods, Some((&[], found)), computed);
+                }
             }
         }
         computed.errors.extend(reference.problems);
@@ -58,7 +66,7 @@ impl<'a> Reference<'a> {
                 }
             }
         }
-        if peers.relative.is_empty() || !peers.targets.is_empty() || !blocks.is_empty() {
+        if peers.relative.is_empty() && peers.entities.is_empty() || !peers.targets.is_empty() || !blocks.is_empty() {
             self.add(rule, pods, Some((&blocks, members)), computed);
         }
         for pod in pods {
@@ -73,11 +81,22 @@ impl<'a> Reference<'a> {
         }
     }
 
-    fn add(
+    fn entities<'e>(&self, entities: &'e [EntityReading], of: &Selected) -> Vec<&'e Member> {
+        let in_scope = |namespace: &String| match &of.scope {
+            Scope::Own => *namespace == self.name.namespace,
+            Scope::Namespaces(selector) => {
+                self.cluster.namespaces.get(namespace).is_some_and(|labels| selector.selects(labels))
+            }
+        };
+        let found = entities.iter().filter(|it| in_scope(&it.member.pod.namespace) && of.pods.selects(&it.labels));
+        found.map(|entity| &entity.member).filter(|member| !member.addresses.is_empty()).collect()
+    }
+
+    fn add<'m>(
         &self,
         rule: &AntreaRule,
-        applied_to: &[&'a Member],
-        peers: Option<(&[IpBlock], Vec<&'a Member>)>,
+        applied_to: &[&'m Member],
+        peers: Option<(&[IpBlock], Vec<&'m Member>)>,
         computed: &mut Computed,
     ) {
         let policy = policy_name(self.name.clone());

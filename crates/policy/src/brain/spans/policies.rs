@@ -128,7 +128,7 @@ impl Spans {
     fn attach(&mut self, selections: &Selections, id: PolicyId, uses: &Uses, out: &mut Outgoing<'_>) {
         let is_new = |spans: &Self, group: &SelectionId| spans.applied_to(*group).is_none();
         let new: SmallVec<[SelectionId; 1]> =
-            uses.applied_to.iter().copied().filter(|group| is_new(self, group)).collect();
+            uses.applied_to().iter().copied().filter(|group| is_new(self, group)).collect();
         for group in &new {
             let mut applied_to = AppliedToGroup::default();
             for node in selections.pods_of(*group).filter_map(|pod| selections.pod(pod).node) {
@@ -146,14 +146,14 @@ impl Spans {
                 }
             }
         }
-        for group in &uses.applied_to {
+        for group in uses.applied_to() {
             if let Some(applied_to) = self.applied_to_mut(*group) {
                 applied_to.policies.insert(id);
             }
         }
-        if uses.applied_to.len() > 1 {
+        if uses.applied_to().len() > 1 {
             let mut span = Counts::default();
-            for node in uses.applied_to.iter().flat_map(|group| self.nodes_of_group(*group)) {
+            for node in uses.applied_to().iter().flat_map(|group| self.nodes_of_group(*group)) {
                 span.add(node);
             }
             if let Some(entry) = &mut self.policies.entries[id] {
@@ -183,9 +183,9 @@ impl Spans {
         out: &mut Outgoing<'_>,
     ) -> Uses {
         let uses = &old.compiled.uses;
-        if new.is_none_or(|new| new.applied_to != uses.applied_to) {
-            for group in &uses.applied_to {
-                let stays = new.is_some_and(|new| new.applied_to.binary_search(group).is_ok());
+        if new.is_none_or(|new| new.applied_to() != uses.applied_to()) {
+            for group in uses.applied_to() {
+                let stays = new.is_some_and(|new| new.applied_to().binary_search(group).is_ok());
                 if let Some(applied_to) = self.applied_to_mut(*group).filter(|_| !stays) {
                     applied_to.policies.remove(id);
                 }
@@ -211,7 +211,7 @@ impl Spans {
                 }
             }
         }
-        for group in &uses.applied_to {
+        for group in uses.applied_to() {
             if self.applied_to(*group).is_some_and(|applied_to| applied_to.policies.is_empty()) {
                 let (id, span) = (selections.group_id(*group), self.span(*group));
                 self.groups.slot(*group).applied_to = None;
@@ -223,7 +223,7 @@ impl Spans {
 
     /// The Nodes that need a policy.
     pub(super) fn nodes_of(&self, entry: &Entry) -> impl Iterator<Item = NodeId> {
-        let alone = entry.compiled.uses.applied_to.first().filter(|_| entry.span.is_none());
+        let alone = entry.compiled.uses.applied_to().first().filter(|_| entry.span.is_none());
         let of_group = alone.into_iter().flat_map(|group| self.nodes_of_group(*group));
         of_group.chain(entry.span.iter().flat_map(|span| span.iter()))
     }
@@ -233,7 +233,7 @@ impl Spans {
         match &entry.span {
             Some(span) => span.contains(node),
             None => {
-                let group = entry.compiled.uses.applied_to.first().and_then(|group| self.applied_to(*group));
+                let group = entry.compiled.uses.applied_to().first().and_then(|group| self.applied_to(*group));
                 group.is_some_and(|group| group.nodes.contains(node))
             }
         }

@@ -5,7 +5,10 @@ use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::select;
 use types::ObjectName;
-use types::antrea::{AppliedTo, Decimal, Group, Peer, PeerNamespaces, Policy, Port, Rule, Tier};
+use types::antrea::{
+    AppliedTo, Decimal, ExternalEndpoint, ExternalEntity, ExternalPort, Group, Peer, PeerNamespaces, Policy, Port,
+    Rule, Tier,
+};
 use types::meta::{LabelSelector, UnknownFields};
 use types::network_policy::IpBlock;
 
@@ -73,8 +76,13 @@ fn peer() -> impl Strategy<Value = Peer> {
         pod_selector,
         ..Peer::default()
     });
+    let entities = (pods(), of(namespaces())).prop_map(|(entities, namespace_selector)| Peer {
+        external_entity_selector: Some(entities),
+        namespace_selector,
+        ..Peer::default()
+    });
     let fqdn = Just(Peer { fqdn: "x.y".to_owned(), ..Peer::default() });
-    let peer = prop_oneof![4 => pods_only, 4 => both, 4 => group, 2 => block, 6 => relative, 1 => fqdn, 1 => Just(Peer::default())];
+    let peer = prop_oneof![4 => pods_only, 4 => both, 4 => group, 2 => block, 6 => relative, 2 => entities, 1 => fqdn, 1 => Just(Peer::default())];
     (peer, mood()).prop_map(|(peer, unknown)| Peer { unknown, ..peer })
 }
 
@@ -139,6 +147,20 @@ fn group() -> impl Strategy<Value = Group> {
     })
 }
 
+fn entity() -> impl Strategy<Value = ExternalEntity> {
+    let labels = proptest::collection::btree_map(text(&["app", "tier"]), text(&["a", "b", "c"]), 0..3);
+    let ips = vec(text(&["10.0.0.3", "192.0.2.1", "192.0.2.2", "nowhere"]), 0..3);
+    let ports = vec((text(&["web", "dns"]), select(&[80, 81, 70000][..])), 0..3);
+    ((text(&["x", "y"]), text(&["e", "f"])), labels, ips, ports).prop_map(|((namespace, name), labels, ips, ports)| {
+        let mut entity = ExternalEntity::default();
+        (entity.metadata.namespace, entity.metadata.name, entity.metadata.labels) = (namespace, name, labels);
+        entity.spec.endpoints = ips.into_iter().map(|ip| ExternalEndpoint { ip, ..Default::default() }).collect();
+        let port = |(name, port)| ExternalPort { name, port, ..Default::default() };
+        entity.spec.ports = ports.into_iter().map(port).collect();
+        entity
+    })
+}
+
 /// A change of a Tier, a group or an Antrea policy.
 pub(super) fn antrea_event() -> impl Strategy<Value = Event> {
     let tiers = || text(&["application", "mine", "baseline"]);
@@ -150,5 +172,8 @@ pub(super) fn antrea_event() -> impl Strategy<Value = Event> {
         2 => name(&["p", "q", "r"]).prop_map(Event::AntreaPolicyGone),
         4 => group().prop_map(|group| Event::Group(Box::new(group))),
         1 => name(GROUPS).prop_map(Event::GroupGone),
+        3 => entity().prop_map(|entity| Event::ExternalEntity(Box::new(entity))),
+        1 => (text(&["x", "y"]), text(&["e", "f"]))
+            .prop_map(|(namespace, name)| Event::ExternalEntityGone(ObjectName { namespace, name })),
     ]
 }

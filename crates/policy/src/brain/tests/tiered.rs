@@ -1,8 +1,9 @@
 //! What Antrea policies, Tiers and groups do on Nodes.
 
 use types::InvalidField;
-use types::antrea::{Group, Policy};
-use types::control::{Action, Order, PolicyName};
+use types::antrea::{ExternalEntity, Group, Policy};
+use types::control::{Action, Order, PolicyName, Ports, Service};
+use types::meta::Protocol;
 use types::node::Namespace;
 
 use super::antrea::tier;
@@ -230,6 +231,52 @@ fn a_node_gets_a_policy_with_its_first_applied_to_group_and_keeps_it_until_the_l
         lines(&mut brain, &n3),
         ["address -job-1", "policy p gone", "address gone", "applied-to gone", "gone job-1"]
     );
+}
+
+#[test]
+fn external_entities_are_peers_with_their_addresses_and_named_ports() {
+    let mut brain = example();
+    let entity = |brain: &mut Brain, name: &str, spec: &str| {
+        let text = format!(r#"{{"metadata": {{"labels": {{"app": "db"}}}}, "spec": {spec}}}"#);
+        let mut entity: ExternalEntity = serde_json::from_str(&text).unwrap();
+        (entity.metadata.namespace, entity.metadata.name) = (object(name).namespace, object(name).name);
+        brain.step(Event::ExternalEntity(Box::new(entity)))
+    };
+    let to = r#"[{"externalEntitySelector": {"matchLabels": {"app": "db"}}}]"#;
+    let egress = format!(
+        r#"[{{"action": "Allow", "to": {to}, "ports": [{{"port": "sql"}}]}}, {{"action": "Reject", "to": {to}}}]"#
+    );
+    let spec = format!(r#"{{"priority": 1, "appliedTo": [{{"podSelector": {{}}}}], "egress": {egress}}}"#);
+    assert_eq!(policy(&mut brain, "x/p", &spec), []);
+    assert!(enforced(&mut brain, "n1").is_empty());
+    let spec = r#"{"endpoints": [{"ip": "192.0.2.1"}], "ports": [{"protocol": "TCP", "port": 5432, "name": "sql"}]}"#;
+    assert_eq!(entity(&mut brain, "x/e", spec), []);
+    assert_eq!(entity(&mut brain, "y/e", spec), []);
+    let problems = entity(&mut brain, "x/f", r#"{"endpoints": [{"ip": "nowhere"}, {"ip": "192.0.2.2"}]}"#);
+    assert_eq!(problems[0].field, "spec.endpoints[0].ip");
+    let expected = ["Allow x/web-1: 192.0.2.1/32", "Reject x/web-1: 192.0.2.1/32 192.0.2.2/32"];
+    assert_eq!(enforced(&mut brain, "n1"), expected);
+    let (policy, _) = brain.policy(&named("x/p")).unwrap();
+    let ports = Service::Ports(Ports { protocol: Protocol::Tcp, range: Some((5432, 5432)) });
+    assert_eq!(policy.rules[0].services, Some(vec![ports]));
+    brain.step(Event::ExternalEntityGone(object("x/e")));
+    assert_eq!(enforced(&mut brain, "n1"), ["Reject x/web-1: 192.0.2.2/32"]);
+}
+
+#[test]
+fn an_entity_that_arrives_during_the_initial_sync_is_a_peer_after_it() {
+    let mut brain = Brain::default();
+    brain.step(Event::Tier(Box::new(tier("application", 250))));
+    brain.step(Event::Pod(Box::new(pod("x/web-1", "n1", "10.0.0.1"))));
+    let egress = r#"[{"action": "Drop", "to": [{"externalEntitySelector": {}}]}]"#;
+    policy(&mut brain, "x/p", &format!(r#"{{"priority": 1, "appliedTo": [{{}}], "egress": {egress}}}"#));
+    let mut entity: ExternalEntity = serde_json::from_str(r#"{"spec": {"endpoints": [{"ip": "192.0.2.1"}]}}"#).unwrap();
+    (entity.metadata.namespace, entity.metadata.name) = ("x".to_owned(), "e".to_owned());
+    brain.step(Event::ExternalEntity(Box::new(entity)));
+    for kind in Kind::ALWAYS {
+        brain.step(Event::Synced(kind));
+    }
+    assert_eq!(enforced(&mut brain, "n1"), ["Drop x/web-1: 192.0.2.1/32"]);
 }
 
 #[test]

@@ -195,6 +195,7 @@ pub(super) struct World {
     tiers: BTreeMap<String, Tier>,
     antrea_policies: BTreeMap<ObjectName, types::antrea::Policy>,
     groups: BTreeMap<ObjectName, types::antrea::Group>,
+    entities: BTreeMap<ObjectName, types::antrea::ExternalEntity>,
     pub(super) batches: usize,
 }
 
@@ -248,6 +249,10 @@ impl World {
             Event::AntreaPolicyGone(name) => drop(self.antrea_policies.remove(name)),
             Event::Group(group) => drop(self.groups.insert(group.metadata.object_name(), (**group).clone())),
             Event::GroupGone(name) => drop(self.groups.remove(name)),
+            Event::ExternalEntity(entity) => {
+                self.entities.insert(entity.metadata.object_name(), (**entity).clone());
+            }
+            Event::ExternalEntityGone(name) => drop(self.entities.remove(name)),
             Event::Watched(_) | Event::Synced(_) => {}
         }
     }
@@ -279,6 +284,9 @@ impl World {
         for group in self.groups.values().rev() {
             brain.step(Event::Group(Box::new(group.clone())));
         }
+        for entity in self.entities.values() {
+            brain.step(Event::ExternalEntity(Box::new(entity.clone())));
+        }
         for tier in self.tiers.values() {
             brain.step(Event::Tier(Box::new(tier.clone())));
         }
@@ -309,7 +317,7 @@ impl World {
         self.pods.values().for_each(|pod| drop(cluster.add_pod(pod)));
         cluster.policies = self.policies.clone();
         (cluster.tiers, cluster.groups) = (self.tiers.clone(), self.groups.clone());
-        cluster.antrea_policies = self.antrea_policies.clone();
+        (cluster.antrea_policies, cluster.entities) = (self.antrea_policies.clone(), self.entities.clone());
         let reference = compute(&cluster);
 
         let names = self.policies.keys().cloned().map(PolicyName::kubernetes);
@@ -356,11 +364,14 @@ impl World {
         for name in self.groups.keys() {
             self.brain.step(Event::GroupGone(name.clone()));
         }
+        for name in self.entities.keys() {
+            self.brain.step(Event::ExternalEntityGone(name.clone()));
+        }
         for name in self.tiers.keys() {
             self.brain.step(Event::TierGone(name.clone()));
         }
         (self.pods, self.namespaces, self.policies) = Default::default();
-        (self.tiers, self.antrea_policies, self.groups) = Default::default();
+        (self.tiers, self.antrea_policies, self.groups, self.entities) = Default::default();
         self.check()?;
         for (subscription, _) in self.agents.values() {
             self.brain.unsubscribe(subscription);

@@ -1,13 +1,14 @@
 //! From a parsed Antrea policy to the policy that Nodes get: resolves groups, and expands rules with relative namespaces.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use types::control::{GroupId, IpBlock, Order, Policy, Rank, Rule};
+use types::control::{Direction, GroupId, IpBlock, Member, Order, Policy, Ports, Rank, Rule, Service};
 use types::meta::Labels;
 use types::{InvalidField, ObjectName};
 
-use super::super::compile::{CompiledPolicy, Compiler, Uses};
+use super::super::compile::{AppliedToGroups, CompiledPolicy, Compiler, Several, Uses};
 use super::super::selections::{SelectionId, Selections};
 use super::{Dependency, Tiered, TieredPolicy};
 use crate::reading::{
@@ -55,9 +56,9 @@ pub(super) fn compile(
     }
     let TieredCompiler { compiler: Compiler { addresses, selections, .. }, applied_to, links, mut rules, .. } =
         compiler;
-    let uses =
-        Uses { applied_to: applied_to.into_iter().collect(), addresses, links: Some(links.into_iter().collect()) };
-    let groups: BTreeSet<GroupId> = uses.applied_to.iter().map(|id| selections.group_id(*id)).collect();
+    let groups: BTreeSet<GroupId> = applied_to.iter().map(|id| selections.group_id(*id)).collect();
+    let several = Several { groups: applied_to.into_iter().collect(), links: links.into_iter().collect() };
+    let uses = Uses { applied_to: AppliedToGroups::Several(Box::new(several)), addresses };
     let groups: Vec<GroupId> = groups.into_iter().collect();
     for rule in &mut rules {
         rule.applied_to = rule.applied_to.take().filter(|own| *own != groups);
@@ -104,14 +105,64 @@ impl<'a> TieredCompiler<'a> {
                 }
             }
         }
-        if peers.relative.is_empty() || !peers.targets.is_empty() || !blocks.is_empty() {
+        if peers.relative.is_empty() && peers.entities.is_empty() || !peers.targets.is_empty() || !blocks.is_empty() {
             self.push(rule, own, pods, Some(ReadPeers { selected, blocks }));
+        }
+        if !peers.entities.is_empty() {
+            self.entities(rule, pods, &peers.entities);
         }
         for relative in &peers.relative {
             self.dependencies.insert(Dependency::Namespaces);
             match &relative.namespaces {
                 RelativeNamespaces::Own => self.per_namespace(rule, pods, relative),
                 RelativeNamespaces::SameLabels(keys) => self.per_labels(rule, pods, relative, keys),
+            }
+        }
+    }
+
+    /// Rules for the addresses of ExternalEntities. For egress, their named ports become numbers: Nodes know those of Pods only.
+    fn entities(&mut self, rule: &AntreaRule, pods: &[Selected], of: &[Selected]) {
+        self.dependencies.insert(Dependency::Entities);
+        let namespaces = self.namespaces();
+        let (tiered, own) = (self.tiered, &self.name.namespace);
+        let mut found: Vec<&Member> = Vec::new();
+        for selected in of {
+            let in_scope = |namespace: &String| match &selected.scope {
+                Scope::Own => namespace == own,
+                Scope::Namespaces(selector) => namespaces.get(namespace).is_some_and(|labels| selector.selects(labels)),
+            };
+            if selected.scope != Scope::Own {
+                self.dependencies.insert(Dependency::Namespaces);
+            }
+            let entities = tiered.entities.values().filter(|entity| selected.pods.selects(&entity.labels));
+            found.extend(entities.map(|entity| &entity.member).filter(|member| in_scope(&member.pod.namespace)));
+        }
+        let addresses = |members: &[&Member]| -> Option<ReadPeers> {
+            let addresses: BTreeSet<IpAddr> = members.iter().flat_map(|member| member.addresses.clone()).collect();
+            let blocks: Vec<IpBlock> = addresses.into_iter().map(IpBlock::from).collect();
+            (!blocks.is_empty()).then(|| ReadPeers { selected: Vec::new(), blocks })
+        };
+        let Some(all) = addresses(&found) else { return };
+        let named =
+            |service: &&Service| rule.direction == Direction::Egress && matches!(service, Service::Named { .. });
+        let numbers: Option<Vec<Service>> =
+            rule.services.as_ref().map(|services| services.iter().filter(|it| !named(it)).cloned().collect());
+        if numbers.as_ref().is_none_or(|numbers| !numbers.is_empty()) {
+            self.push(&AntreaRule { services: numbers, ..rule.clone() }, own, pods, Some(all));
+        }
+        for service in rule.services.iter().flatten().filter(named) {
+            let Service::Named { protocol, name, .. } = service else { continue };
+            let mut by_number: BTreeMap<u16, Vec<&Member>> = BTreeMap::new();
+            for member in &found {
+                if let Some(number) = member.port(*protocol, name) {
+                    by_number.entry(number).or_default().push(member);
+                }
+            }
+            for (number, members) in by_number {
+                let services = vec![Service::Ports(Ports { protocol: *protocol, range: Some((number, number)) })];
+                if let Some(peers) = addresses(&members) {
+                    self.push(&AntreaRule { services: Some(services), ..rule.clone() }, own, pods, Some(peers));
+                }
             }
         }
     }

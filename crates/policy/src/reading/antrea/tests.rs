@@ -25,7 +25,9 @@ fn fields(reading: &AntreaReading) -> Vec<&str> {
 fn matches(reading: &AntreaReading) -> bool {
     reading.rules.iter().any(|rule| {
         let peers = rule.peers.as_ref();
-        let some_peer = peers.is_none_or(|p| !p.targets.is_empty() || !p.blocks.is_empty() || !p.relative.is_empty());
+        let some_peer = peers.is_none_or(|p| {
+            !p.targets.is_empty() || !p.blocks.is_empty() || !p.relative.is_empty() || !p.entities.is_empty()
+        });
         some_peer && rule.services.as_ref().is_none_or(|services| !services.is_empty())
     })
 }
@@ -174,6 +176,7 @@ fn applied_to_stands_in_the_policy_or_in_every_rule() {
 fn fields_that_exclude_each_other_match_nothing() {
     for peer in [
         r#"{"group": "g", "podSelector": {}}"#,
+        r#"{"externalEntitySelector": {}, "podSelector": {}}"#,
         r#"{"ipBlock": {"cidr": "10.0.0.0/8"}, "namespaceSelector": {}}"#,
         r#"{"namespaces": {"match": "Self"}, "namespaceSelector": {}}"#,
         r#"{"namespaces": {"match": "Self", "sameLabels": ["a"]}}"#,
