@@ -8,10 +8,10 @@ use k8s::{
 };
 use policy::{Event, Kind};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 use tracing::info;
 use types::ObjectName;
-use types::antrea::Tier;
+use types::antrea::{ExternalEntity, Tier};
 use types::network_policy::NetworkPolicy;
 use types::node::Namespace;
 use types::pod::Pod;
@@ -29,9 +29,11 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 /// The watches of all kinds that policies depend on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
-    /// The plural of each kind, and the time of its last answer.
-    watches: Arc<Mutex<Vec<(&'static str, watch::Receiver<Instant>)>>>,
+    watches: Arc<Mutex<Vec<Answered>>>,
 }
+
+/// The plural of a kind, and the time of the last answer to its watch.
+type Answered = (&'static str, watch::Receiver<Instant>);
 
 impl Sources {
     pub(crate) fn follow(client: &Client, engine: &Engine) -> Self {
@@ -73,6 +75,8 @@ impl Follower {
         self.follow_custom(Kind::ClusterGroup, set, Event::GroupGone).await;
         let set = |NamespacedGroup(group)| Event::Group(Box::new(group));
         self.follow_custom(Kind::Group, set, Event::GroupGone).await;
+        let set = |entity| Event::ExternalEntity(Box::new(entity));
+        self.follow_custom::<ExternalEntity>(Kind::ExternalEntity, set, Event::ExternalEntityGone).await;
         self.follow::<Pod>(Kind::Pod, |pod| Event::Pod(Box::new(pod)), Event::PodGone);
         self.follow::<Namespace>(Kind::Namespace, Event::Namespace, |name| Event::NamespaceGone(name.name));
         let set = |policy| Event::Policy(Box::new(policy));
@@ -127,7 +131,7 @@ impl Follower {
 /// Waits until a CRD is installed.
 pub(crate) async fn until_served<T: Watched>(client: &Client) {
     while !is_served::<T>(client).await {
-        sleep(LOOK_FOR_KIND).await;
+        sleep_until(Instant::now() + LOOK_FOR_KIND).await;
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use types::ObjectName;
-use types::antrea::{Group, Policy, Tier};
+use types::antrea::{ExternalEntity, Group, Policy, Tier};
 use types::config_map::ConfigMap;
 use types::network_policy::NetworkPolicy;
 use types::node::{Namespace, Node};
@@ -50,6 +50,7 @@ watched! {
     Service: "" "v1" "services";
     EndpointSlice: "discovery.k8s.io" "v1" "endpointslices";
     NetworkPolicy: "networking.k8s.io" "v1" "networkpolicies";
+    ExternalEntity: "crd.antrea.io" "v1alpha2" "externalentities";
     Tier: "crd.antrea.io" "v1beta1" "tiers";
 }
 

@@ -103,7 +103,7 @@ impl Replica {
         &self.addresses
     }
 
-    /// Policies by name.
+    /// Policies by kind, namespace and name.
     pub fn policies(&self) -> &BTreeMap<PolicyName, Arc<Policy>> {
         &self.policies
     }

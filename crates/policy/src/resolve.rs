@@ -9,7 +9,7 @@ use types::meta::Protocol;
 /// A resolved rule. A rule with named ports becomes several of these, if Pods give the name different numbers.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PolicyRule {
-    /// The policy object.
+    /// The policy that has the rule.
     pub policy: PolicyName,
     /// The direction of the connections.
     pub direction: Direction,

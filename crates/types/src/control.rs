@@ -274,7 +274,7 @@ pub struct Batch {
 /// A report of a Node: its switch enforces a generation of a policy, or why not.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
 pub struct Report {
-    /// The policy object.
+    /// Kind, namespace and name of the policy object.
     pub policy: PolicyName,
     /// The uid of the policy object.
     pub uid: String,

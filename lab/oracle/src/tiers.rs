@@ -17,6 +17,24 @@ pub(crate) enum Verdict {
     Next,
 }
 
+/// From the strictest to the most lenient.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+enum Action {
+    Deny,
+    Pass,
+    Allow,
+}
+
+impl Action {
+    fn of(rule: &Rule) -> Self {
+        match rule.action.as_str() {
+            "Allow" => Self::Allow,
+            "Pass" => Self::Pass,
+            _ => Self::Deny,
+        }
+    }
+}
+
 /// The last Tier before the policies of Kubernetes.
 const LAST: u8 = 250;
 
@@ -29,7 +47,7 @@ pub(crate) fn decide(
     other: End<'_>,
     target: (End<'_>, Protocol, u16),
 ) -> Verdict {
-    let mut matching: Vec<(u8, f64, usize, u8)> = Vec::new();
+    let mut matching: Vec<(u8, f64, usize, Action)> = Vec::new();
     for policy in &cluster.antrea_policies {
         let name = match policy.spec.tier.as_str() {
             "" => "application",
@@ -48,16 +66,15 @@ pub(crate) fn decide(
             if applied_to.iter().any(|it| applies(cluster, policy, it, end))
                 && matches(cluster, policy, rule, (direction, end, other), target)
             {
-                let strictness = ["Drop", "Reject", "Pass", "Allow"].iter().position(|it| *it == rule.action);
-                matching.push((tier, priority, index, u8::try_from(strictness.unwrap()).unwrap()));
+                matching.push((tier, priority, index, Action::of(rule)));
             }
         }
     }
     let first = matching.into_iter().min_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
     match first {
-        Some((_, _, _, 0 | 1)) => Verdict::Deny,
-        Some((_, _, _, 3)) => Verdict::Allow,
-        _ => Verdict::Next,
+        Some((_, _, _, Action::Deny)) => Verdict::Deny,
+        Some((_, _, _, Action::Allow)) => Verdict::Allow,
+        Some((_, _, _, Action::Pass)) | None => Verdict::Next,
     }
 }
 

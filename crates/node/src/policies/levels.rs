@@ -75,7 +75,7 @@ pub(super) struct Levels {
 struct Numbers {
     /// Below the preferred number of the level and below the number of the level before it. May be too small for the table.
     pushed: BTreeMap<Position, i64>,
-    /// The OpenFlow priorities.
+    /// The OpenFlow priority of each level.
     assigned: BTreeMap<Position, u16>,
 }
 

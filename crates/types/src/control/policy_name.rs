@@ -7,10 +7,10 @@ use crate::ObjectName;
 /// The kinds of policy objects. A Kubernetes and an Antrea NetworkPolicy may have the same namespace and name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
 pub enum PolicyKind {
-    /// NetworkPolicy of `networking.k8s.io`.
+    /// A NetworkPolicy of the group `networking.k8s.io`.
     #[default]
     Kubernetes,
-    /// NetworkPolicy of `crd.antrea.io`.
+    /// A NetworkPolicy of the group `crd.antrea.io`.
     Antrea,
     /// ClusterNetworkPolicy of `crd.antrea.io`, without namespace.
     AntreaCluster,
@@ -39,7 +39,7 @@ impl PolicyKind {
 /// A policy object of any kind.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
 pub struct PolicyName {
-    /// Kind of the object.
+    /// Kind, which tells objects of the same name apart.
     #[serde(default, skip_serializing_if = "is_kubernetes")]
     pub kind: PolicyKind,
     /// Namespace and name of the object.
@@ -53,7 +53,7 @@ fn is_kubernetes(kind: &PolicyKind) -> bool {
 }
 
 impl PolicyName {
-    /// A Kubernetes NetworkPolicy.
+    /// The name of a Kubernetes NetworkPolicy.
     pub fn kubernetes(object: ObjectName) -> Self {
         Self { kind: PolicyKind::Kubernetes, object }
     }

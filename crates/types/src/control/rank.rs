@@ -22,7 +22,6 @@ pub enum Action {
 
 impl Action {
     /// Whether the rule allows connections.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
     pub fn is_allow(&self) -> bool {
         *self == Self::Allow
     }
