@@ -23,6 +23,7 @@ use crate::plan::{self, Plan, Segment};
 use crate::state::{Home, write_private};
 
 const MANIFEST: &str = include_str!("../../../../deploy/kubernetes/antrea-controller.yml");
+const CRDS: &str = include_str!("../../../../deploy/kubernetes/antrea-crds.yml");
 /// Kinds of the manifest that a lab does not use: they start the controllers in a cluster.
 const SKIPPED_KINDS: [&str; 2] = ["Deployment", "PodDisruptionBudget"];
 const ACCOUNT: &str = "antrea-controller";
@@ -46,6 +47,7 @@ pub(crate) async fn start(
     plan: &Plan,
     underlay: &Underlay,
 ) -> Result<()> {
+    crate::client::apply(client, CRDS, |_| true).await.context("antrea-crds.yml")?;
     crate::client::apply(client, MANIFEST, |kind| !SKIPPED_KINDS.contains(&kind))
         .await
         .context("the ServiceAccount of the controllers")?;

@@ -17,10 +17,12 @@ use crate::progress::step;
 const AGENT: &str = include_str!("../../../../deploy/kubernetes/antrea-agent.yml");
 const OVS: &str = include_str!("../../../../deploy/kubernetes/antrea-ovs.yml");
 const CONTROLLER: &str = include_str!("../../../../deploy/kubernetes/antrea-controller.yml");
+const CRDS: &str = include_str!("../../../../deploy/kubernetes/antrea-crds.yml");
 const READY_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Applies the manifests with a configuration for this lab. Returns when all Nodes are ready for Pods.
 pub(super) async fn install(client: &kube::Client, plan: &Plan) -> Result<()> {
+    apply(client, CRDS, |_| true).await.context("antrea-crds.yml")?;
     apply(client, OVS, |_| true).await.context("antrea-ovs.yml")?;
     apply(client, CONTROLLER, |_| true).await.context("antrea-controller.yml")?;
     apply(client, &configuration(plan).to_string(), |_| true).await.context("the ConfigMap antrea-config")?;

@@ -18,7 +18,7 @@ fn helm(command: &str, arguments: &[&str]) -> Result<String, String> {
     let mut helm = Command::new(testkit::kubernetes::helm().unwrap());
     helm.arg(command);
     if command == "template" {
-        helm.arg("antrea");
+        helm.args(["antrea", "--include-crds"]);
     }
     helm.arg(repository("deploy/charts/antrea-rs")).args(["--namespace", "kube-system"]).args(arguments);
     for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
@@ -50,7 +50,7 @@ fn manifests(names: &[&str]) -> Objects {
 }
 
 fn plain() -> Objects {
-    manifests(&["antrea-agent.yml", "antrea-ovs.yml", "antrea-controller.yml"])
+    manifests(&["antrea-agent.yml", "antrea-ovs.yml", "antrea-controller.yml", "antrea-crds.yml"])
 }
 
 fn assert_same(rendered: &Objects, expected: &Objects) {
