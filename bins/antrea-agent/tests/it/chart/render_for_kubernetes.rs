@@ -18,7 +18,7 @@ fn helm(command: &str, arguments: &[&str]) -> Result<String, String> {
     let mut helm = Command::new(testkit::kubernetes::helm().unwrap());
     helm.arg(command);
     if command == "template" {
-        helm.arg("antrea");
+        helm.args(["antrea", "--include-crds"]);
     }
     helm.arg(repository("deploy/charts/antrea-rs")).args(["--namespace", "kube-system"]).args(arguments);
     for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
@@ -41,7 +41,7 @@ fn render(values: &Value) -> Objects {
     let dir = Scratch::new().unwrap();
     let file = dir.path().join("values.yaml");
     fs::write(&file, values.to_string()).unwrap();
-    objects(&helm("template", &["--include-crds", "--values", file.to_str().unwrap()]).unwrap())
+    objects(&helm("template", &["--values", file.to_str().unwrap()]).unwrap())
 }
 
 fn manifests(names: &[&str]) -> Objects {
@@ -50,7 +50,7 @@ fn manifests(names: &[&str]) -> Objects {
 }
 
 fn plain() -> Objects {
-    manifests(&["antrea-crds.yml", "antrea-agent.yml", "antrea-ovs.yml", "antrea-controller.yml"])
+    manifests(&["antrea-agent.yml", "antrea-ovs.yml", "antrea-controller.yml", "antrea-crds.yml"])
 }
 
 fn assert_same(rendered: &Objects, expected: &Objects) {
