@@ -17,15 +17,15 @@ pub struct PolicyRule {
     pub index: u32,
     /// What happens to connections that the rule matches.
     pub action: Action,
-    /// The AppliedToGroups that the rule itself has. They tell rules apart that the controller made of one rule, such as one for
-    /// each Namespace.
-    pub own_groups: Vec<GroupId>,
     /// The Pods that the rule applies to.
     pub applied_to: BTreeSet<ObjectName>,
     /// `None` means all peers.
     pub peers: Option<BTreeSet<IpBlock>>,
     /// `None` means all ports of all protocols.
     pub ports: Option<BTreeSet<Ports>>,
+    /// The AppliedToGroups that the rule itself has. They tell rules apart that the controller made of one rule, such as one for
+    /// each Namespace.
+    pub own_groups: Vec<GroupId>,
 }
 
 /// A rule with the members of its groups.
@@ -89,7 +89,7 @@ impl<'a> Unresolved<'a> {
     ) -> PolicyRule {
         let Unresolved { direction, index, action, .. } = *self;
         let (policy, own_groups) = (self.policy.clone(), self.own_groups.to_vec());
-        PolicyRule { policy, direction, index, action, own_groups, applied_to, peers, ports }
+        PolicyRule { policy, direction, index, action, applied_to, peers, ports, own_groups }
     }
 
     fn all_peers(&self) -> Option<BTreeSet<IpBlock>> {
