@@ -8,9 +8,9 @@ use std::ops::RangeInclusive;
 
 /// Table miss: no other flow matches.
 pub(crate) const MISS: u16 = 0;
-/// For rules in tiers that come before Kubernetes policies: below [`tier::TO_ITSELF`].
+/// For rules in tiers that come before Kubernetes policies: below `tier::TO_ITSELF`.
 pub const TIER_PRIORITIES: RangeInclusive<u16> = 100..=tier::TO_ITSELF - 1;
-/// For rules in the baseline tier: below [`default::DROP_ISOLATED`].
+/// For rules in the baseline tier: below `default::DROP_ISOLATED`.
 pub const BASELINE_PRIORITIES: RangeInclusive<u16> = 10..=180;
 /// For flows that need no order: no packet matches two of them.
 pub(crate) const DISJOINT: u16 = 200;
